@@ -5,27 +5,29 @@ Weights are read from safetensors or an old torch file and written as safetensor
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import huggingface_tokenizer, safetensors_file
+from albert_tf.converters import safetensors_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
     CONFIG_FIELDS,
+    PROJECTION,
+    Names,
     Row,
     as_groups,
     fold_projection,
-    match,
+    read_checkpoint,
     read_groups,
     rename,
     rows_of,
     unfold_projection,
 )
 from albert_tf.converters.tf1 import BERT_BLOCK
-from albert_tf.converters.tokenizers import stored_options
+from albert_tf.converters.tokenizers import attach_tokenizer, write_huggingface
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import all_rows, find
 from albert_tf.storage import files
@@ -37,40 +39,27 @@ INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
 _LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 # Buffers that old versions saved.
-_NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_NO_WEIGHTS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 _PARTS = (".weight", ".bias")
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
+class Family(Names):
     """Holds Hugging Face's names for one family; `FAMILIES` lists them all.
 
     Args:
+        layers: mapping. See `Names`. If it has a projection from E to D, the family has
+            one even if the two are equal.
+        mlm_bias: str. Name of the masked LM's bias.
         class_prefix: str. What its class names begin with; in lower case, its
             `model_type` and the prefix of the encoder's weights.
-        blocks: mapping. Our name of a block's layer, with `{}` for its number, to
-            theirs.
-        block_scope: callable. From a config and a block's number to the prefix of its
-            layers.
-        pooler: str. Name of the pooler's dense layer.
-        mlm_head: str. Prefix of the masked LM's bias.
-        mlm_transform: str. Prefix of the masked LM's dense layer and layer norm.
-        sop_head: str. Name of the sentence-order layer.
-        embedding_projection: str or None. Name of the layer from E to D, which is
-            there even if the two are equal; None if the family never has one.
         has_groups: bool. Whether layers are stored as groups that share weights.
         config_names: mapping. Our names of config fields to theirs, where they differ;
             None for a field that they do not have.
     """
 
+    mlm_bias: str
     class_prefix: str
-    blocks: Mapping[str, str]
-    block_scope: Callable[[AlbertConfig, int], str]
-    pooler: str
-    mlm_head: str
-    mlm_transform: str
-    sop_head: str
-    embedding_projection: str | None = None
     has_groups: bool = False
     config_names: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
@@ -85,42 +74,46 @@ class Family:
         return f"{self.model_type}."
 
 
-def _albert_scope(config: AlbertConfig, block: int) -> str:
-    number, inner = divmod(block, config.inner_group_num)
-    group = config.group_numbers()[number]
-    return f"encoder.albert_layer_groups.{group}.albert_layers.{inner}"
-
-
 # By `AlbertConfig.family`.
 FAMILIES = {
     "albert": Family(
         class_prefix="Albert",
-        blocks={
-            "attention_{}/query": "attention.query",
-            "attention_{}/key": "attention.key",
-            "attention_{}/value": "attention.value",
-            "attention_{}/output": "attention.dense",
-            "attention_layer_norm_{}": "attention.LayerNorm",
-            "ffn_{}/intermediate": "ffn",
-            "ffn_{}/output": "ffn_output",
-            "ffn_layer_norm_{}": "full_layer_layer_norm",
+        tables="albert.embeddings.{}.weight",
+        scope="albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}",
+        layers={
+            "backbone/embeddings/layer_norm": "albert.embeddings.LayerNorm",
+            PROJECTION: "albert.encoder.embedding_hidden_mapping_in",
+            "backbone/encoder/attention_{}/query": "{}.attention.query",
+            "backbone/encoder/attention_{}/key": "{}.attention.key",
+            "backbone/encoder/attention_{}/value": "{}.attention.value",
+            "backbone/encoder/attention_{}/output": "{}.attention.dense",
+            "backbone/encoder/attention_layer_norm_{}": "{}.attention.LayerNorm",
+            "backbone/encoder/ffn_{}/intermediate": "{}.ffn",
+            "backbone/encoder/ffn_{}/output": "{}.ffn_output",
+            "backbone/encoder/ffn_layer_norm_{}": "{}.full_layer_layer_norm",
+            "backbone/pooler": "albert.pooler",
+            "classifier": "classifier",
+            "mlm_head/dense": "predictions.dense",
+            "mlm_head/layer_norm": "predictions.LayerNorm",
+            "sop_head": "sop_classifier.classifier",
         },
-        block_scope=_albert_scope,
-        pooler="pooler",
-        mlm_head="predictions",
-        mlm_transform="predictions",
-        sop_head="sop_classifier.classifier",
-        embedding_projection="encoder.embedding_hidden_mapping_in",
+        mlm_bias="predictions.bias",
         has_groups=True,
     ),
     "bert": Family(
         class_prefix="Bert",
-        blocks={k: v.replace("/", ".") for k, v in BERT_BLOCK.items()},
-        block_scope=lambda config, block: f"encoder.layer.{block}",
-        pooler="pooler.dense",
-        mlm_head="cls.predictions",
-        mlm_transform="cls.predictions.transform",
-        sop_head="cls.seq_relationship",
+        tables="bert.embeddings.{}.weight",
+        scope="bert.encoder.layer.{group}",
+        layers={
+            "backbone/embeddings/layer_norm": "bert.embeddings.LayerNorm",
+            **{ours: theirs.replace("/", ".") for ours, theirs in BERT_BLOCK.items()},
+            "backbone/pooler": "bert.pooler.dense",
+            "classifier": "classifier",
+            "mlm_head/dense": "cls.predictions.transform.dense",
+            "mlm_head/layer_norm": "cls.predictions.transform.LayerNorm",
+            "sop_head": "cls.seq_relationship",
+        },
+        mlm_bias="cls.predictions.bias",
         config_names={
             **dict.fromkeys(ALBERT_FIELDS),
             "classifier_dropout_prob": "classifier_dropout",
@@ -156,33 +149,19 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     values = files.read_json(config_path)
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
     family = FAMILIES[config.family]
-    dropped = [name for name in theirs if name.endswith(_NO_WEIGHTS)]
-    theirs = {name: t for name, t in theirs.items() if name not in dropped}
-    has_stem = any(name.startswith(family.stem) for name in theirs)
-    prefix = family.stem if has_stem else ""
-    _untie(path, theirs, family, prefix)
-    head = _head(values, theirs)
-    named = config
+    is_bare = not any(name.startswith(family.stem) for name in theirs)
+    _untie(path, theirs, family, is_bare)
+    head, named = _head(values, theirs), config
     if family.has_groups:
         config = read_groups(config, NAME)
         named = config.replace(group_rule=NAME)
-    ours, unknown = match(name_table(named, prefix, head), theirs)
-    if family.embedding_projection is not None:
-        config = fold_projection(config, ours)
-    options = stored_options(path)
-    checkpoint = Checkpoint(
-        format=NAME,
-        path=path,
-        config=config,
-        tensors=ours,
-        labels=_labels(values),
-        problem_type=values.get("problem_type"),
-        tokenizer=huggingface_tokenizer.find_tokenizer(path, options),
-        tokenizer_options=options,
-        unknown=unknown,
-        dropped=dropped,
-    )
-    checkpoint.head = checkpoint.guess_head() or head
+    rows = name_table(named, head, is_bare)
+    checkpoint = read_checkpoint(NAME, path, config, head, rows, theirs, _NO_WEIGHTS)
+    attach_tokenizer(checkpoint, path)
+    checkpoint.labels = _labels(values)
+    checkpoint.problem_type = values.get("problem_type")
+    if PROJECTION in family.layers:
+        fold_projection(checkpoint)
     if checkpoint.head == "text_classifier" and not values.get("architectures"):
         checkpoint.also = ("token_classifier", "multiple_choice")
     return checkpoint
@@ -214,16 +193,15 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
             f"{NAME} would need weights for groups that none of "
             f"{config.num_hidden_layers} layers uses"
         )
-    prefix = "" if head is None else family.stem
     ours = _with_pooler(checkpoint)
-    if family.embedding_projection is not None:
+    if PROJECTION in family.layers:
         ours = unfold_projection(config, ours)
-    theirs = rename(name_table(config, prefix, head), ours, NAME)
+    theirs = rename(name_table(config, head, is_bare=head is None), ours, NAME)
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, theirs, {"format": "pt"})
     out.write_json("config.json", _config(checkpoint, config, family))
     if checkpoint.tokenizer is not None:
-        huggingface_tokenizer.write(checkpoint.make_tokenizer(), config, out)
+        write_huggingface(checkpoint.make_tokenizer(), config, out)
 
 
 def _with_pooler(checkpoint: Checkpoint) -> dict[str, Tensor]:
@@ -313,11 +291,14 @@ def _modern(name: str) -> str:
     return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", name)
 
 
-def _untie(path: str, theirs: dict[str, Tensor], family: Family, prefix: str) -> None:
+def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) -> None:
     """Removes second names of tied weights after checking that they are equal."""
-    table = f"{prefix}embeddings.word_embeddings.weight"
-    decoder, bias = f"{family.mlm_head}.decoder", f"{family.mlm_head}.bias"
-    tied = {f"{decoder}.bias": bias, f"{decoder}.weight": table}
+    table = family.table_rows()[0].theirs
+    decoder = family.mlm_bias.replace("bias", "decoder")
+    tied = {
+        f"{decoder}.bias": family.mlm_bias,
+        f"{decoder}.weight": table.removeprefix(family.stem) if is_bare else table,
+    }
     for second, first in tied.items():
         if second not in theirs:
             continue
@@ -357,32 +338,25 @@ def _labels(values: dict) -> list[str] | None:
     return None if labels == default else labels
 
 
-def name_table(config: AlbertConfig, prefix: str, head: str | None) -> list[Row]:
+def name_table(config: AlbertConfig, head: str | None, is_bare: bool) -> list[Row]:
     """Returns the rows of a model.
 
     Args:
         config: `AlbertConfig`. A family with groups needs the sharing `"all"`.
-        prefix: str. `Family.stem` or, in a bare model, `""`.
         head: str or None. One of `heads.HEADS`, or None for a bare model.
+        is_bare: bool. Whether the encoder's names have no prefix, as in a bare model.
     """
     family = FAMILIES[config.family]
+    layers = family.layers_of(config)
+    if head == "question_answering":
+        layers["classifier"] = "qa_outputs"
     rows = [
-        Row(f"backbone/embeddings/{name}", f"{prefix}embeddings.{name}.weight")
-        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
+        *family.table_rows(),
+        *rows_of(layers, _PARTS, _PARTS, transpose=True),
+        Row("mlm_head/output_bias", family.mlm_bias),
     ]
-    layers = {"backbone/embeddings/layer_norm": f"{prefix}embeddings.LayerNorm"}
-    if family.embedding_projection is not None:
-        mapping = f"{prefix}{family.embedding_projection}"
-        layers["backbone/encoder/embedding_projection"] = mapping
-    for block in range(max(row.attention for row in config.layer_table()) + 1):
-        scope = f"{prefix}{family.block_scope(config, block)}"
-        for ours, theirs in family.blocks.items():
-            layers[f"backbone/encoder/{ours.format(block)}"] = f"{scope}.{theirs}"
-    is_answering = head == "question_answering"
-    layers["backbone/pooler"] = f"{prefix}{family.pooler}"
-    layers["classifier"] = "qa_outputs" if is_answering else "classifier"
-    layers["mlm_head/dense"] = f"{family.mlm_transform}.dense"
-    layers["mlm_head/layer_norm"] = f"{family.mlm_transform}.LayerNorm"
-    layers["sop_head"] = family.sop_head
-    rows += rows_of(layers, _PARTS, _PARTS, transpose=True)
-    return [*rows, Row("mlm_head/output_bias", f"{family.mlm_head}.bias")]
+    if is_bare:
+        names = [row.theirs.removeprefix(family.stem) for row in rows]
+        pairs = zip(rows, names, strict=True)
+        rows = [dataclasses.replace(row, theirs=name) for row, name in pairs]
+    return rows

@@ -33,21 +33,16 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
+    TABLES,
     Row,
     as_groups,
     fold_projection,
-    match,
+    read_checkpoint,
     rename,
     rows_of,
     unfold_projection,
 )
-from albert_tf.converters.tokenizers import (
-    OPTIONS,
-    SPIECE,
-    finder,
-    spiece_of,
-    stored_options,
-)
+from albert_tf.converters.tokenizers import SPIECE, attach_tokenizer, write_spiece
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import files
@@ -128,28 +123,13 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
             theirs.update(_tensors(path, TASK_WEIGHTS, _TASK, opened))
         resources = opened.pop_all()
     theirs = {known.get(_standard_path(k), k): t for k, t in theirs.items()}
-    ours, unknown = match(rows, theirs)
-    dropped = [name for name in unknown if _NO_WEIGHTS.search(name)]
     values = task.get("config", {}) if isinstance(task.get("config"), dict) else {}
     if head == "text_classifier" and isinstance(values.get("dropout"), float):
         config = config.replace(classifier_dropout_prob=values["dropout"])
-    options = stored_options(path)
-    checkpoint = Checkpoint(
-        format=NAME,
-        path=path,
-        config=fold_projection(config, ours),
-        tensors=ours,
-        head=head,
-        tokenizer=finder(
-            path,
-            (SPIECE, VOCABULARY),
-            lambda file: AlbertTokenizer(file, **options),
-        ),
-        tokenizer_options=options,
-        unknown=[name for name in unknown if name not in dropped],
-        dropped=dropped,
-        resources=resources,
-    )
+    checkpoint = read_checkpoint(NAME, path, config, head, rows, theirs, _NO_WEIGHTS)
+    checkpoint.resources = resources
+    attach_tokenizer(checkpoint, path, (SPIECE, VOCABULARY))
+    fold_projection(checkpoint)
     if values.get("activation") not in (None, "linear"):
         checkpoint.notes.append(
             f"{NAME}'s classifier applies {values['activation']}; this model "
@@ -182,10 +162,9 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     tokenizer, models = None, keras_hub.models
     if checkpoint.tokenizer is not None:
         own = checkpoint.make_tokenizer()
-        out.write(SPIECE, spiece_of(own, NAME))
-        out.write_json(OPTIONS, own.get_config())
+        write_spiece(own, SPIECE, NAME, out)
         try:
-            tokenizer = models.AlbertTokenizer(folded_model(own, NAME))
+            tokenizer = models.AlbertTokenizer(folded_model(own))
         except ValueError as e:
             raise UsageError(f"{NAME}: {e}") from None
         tokenizer.save_to_preset(out.path)
@@ -316,10 +295,10 @@ def _name_table(config: AlbertConfig, head: str | None) -> list[Row]:
     """
     rows = [
         Row(f"backbone/embeddings/{ours}", f"layers/{theirs}/vars/0")
-        for ours, theirs in (
-            ("word_embeddings", "reversible_embedding"),
-            ("position_embeddings", "position_embedding"),
-            ("token_type_embeddings", "embedding"),
+        for ours, theirs in zip(
+            TABLES,
+            ("reversible_embedding", "position_embedding", "embedding"),
+            strict=True,
         )
     ]
     layers = {
@@ -361,19 +340,15 @@ def _attention(config: AlbertConfig, ours: str, stem: str) -> list[Row]:
     return rows
 
 
-def folded_model(tokenizer, format: str) -> bytes:
+def folded_model(tokenizer: AlbertTokenizer) -> bytes:
     """Returns a SentencePiece model that normalizes text by itself.
 
     Args:
         tokenizer: `AlbertTokenizer`. Its options decide what is normalized.
-        format: str. Name of the format, for the error.
-
-    Raises:
-        UsageError: If the tokenizer is of another kind.
     """
     from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
-    model = spiece_of(tokenizer, format)
+    model = tokenizer.model
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     own = SentencePieceNormalizer(model_proto=model)
     rules = _rules(own, tokenizer.do_lower_case, tokenizer.keep_accents)

@@ -13,13 +13,14 @@ import tempfile
 import zipfile
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import safetensors_file, tf1, tokenizers
+from albert_tf.converters import safetensors_file, tf1
 from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.tokenizers import attach_tokenizer
 from albert_tf.errors import DataError, require
 from albert_tf.heads import HEADS, all_rows
 from albert_tf.storage import files, folders
 from albert_tf.storage.streams import find_checkpoints
-from albert_tf.text.load import load_tokenizer
+from albert_tf.text.load import IN_FOLDER
 
 NAME = "albert_tf"
 CONFIG = "config.json"
@@ -68,13 +69,9 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         tensors=safetensors_file.read(files.join(path, WEIGHTS)),
         task=model.get("task"),
         untrained=model.get("untrained") or [],
-        tokenizer=tokenizers.finder(
-            path,
-            [name for name in (tokenizers.SPIECE, tokenizers.JSON) if name in listed],
-            lambda where: _tokenizer(where, options),
-        ),
-        tokenizer_options=options,
     )
+    names = [name for name in IN_FOLDER if name in listed]
+    attach_tokenizer(checkpoint, path, names, options)
     checkpoint.set_head(model, config_path)
     exits = checkpoint.head_options.get("num_exits")
     most = config.num_hidden_layers - 1
@@ -106,13 +103,6 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
         safetensors_file.write(f, checkpoint.tensors, {"format": NAME})
     out.write_json(CONFIG, config)
     out.write_manifest()
-
-
-def _tokenizer(path: str, options: dict):
-    try:
-        return load_tokenizer(path, **options)
-    except TypeError:
-        raise DataError(f"{path}: unknown tokenizer options {options}") from None
 
 
 def read_keras(path: str, config: AlbertConfig | None = None) -> Checkpoint:
@@ -253,12 +243,8 @@ def read_run(
         path=prefix,
         config=config or _find_config(run, record),
         tensors=tensors,
-        tokenizer=tokenizers.finder(
-            run,
-            (tokenizers.SPIECE, tokenizers.JSON),
-            lambda path: load_tokenizer(path, **options),
-        ),
     )
+    attach_tokenizer(checkpoint, run, options=options)
     checkpoint.head = checkpoint.guess_head()
     return checkpoint
 

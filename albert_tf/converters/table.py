@@ -8,6 +8,7 @@ first L layers therefore compute what they computed before.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -22,8 +23,9 @@ _FIELDS = [field.name for field in dataclasses.fields(AlbertConfig)]
 CONFIG_FIELDS = tuple(_FIELDS[: _FIELDS.index("sharing")])
 # Those that BERT's config files do not have.
 ALBERT_FIELDS = ("embedding_size", "num_hidden_groups", "inner_group_num")
+TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 _DENSE = ("kernel", "bias")
-_PROJECTION = "backbone/encoder/embedding_projection"
+PROJECTION = "backbone/encoder/embedding_projection"
 # Fields that say how often and by whom weights are read, not their shapes.
 GROWABLE = (
     "num_hidden_layers",
@@ -96,14 +98,72 @@ def rows_of(
     return rows
 
 
-def match(
-    rows: Iterable[Row], theirs: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Returns their tensors by our names, and the names that no row has."""
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """The names of one family of models in one format.
+
+    Args:
+        tables: str. Name of an embedding table, with `{}` for our name of it.
+        layers: mapping. Our names of dense layers and layer norms to theirs, in the
+            order in which they are written. A layer of a block has `{}` for the block's
+            index in our name, and for its scope in theirs.
+        scope: str. Scope of a block, with `{group}` for the index of its group, which
+            is that of its layer if nothing is shared, and `{inner}` within the group.
+    """
+
+    tables: str
+    layers: Mapping[str, str]
+    scope: str
+
+    def table_rows(self) -> list[Row]:
+        """Returns the rows of the embedding tables."""
+        stem = "backbone/embeddings/"
+        return [Row(f"{stem}{name}", self.tables.format(name)) for name in TABLES]
+
+    def layers_of(self, config: AlbertConfig) -> dict[str, str]:
+        """Returns our names of the layers of a model to theirs, block by block."""
+        count = max(row.attention for row in config.layer_table()) + 1
+        groups = config.group_numbers() if config.sharing == "all" else range(count)
+        result = {}
+        parts = itertools.groupby(self.layers.items(), lambda names: "{}" in names[0])
+        for in_block, names in parts:
+            names = list(names)
+            for block in range(count if in_block else 1):
+                layer, inner = divmod(block, config.inner_group_num)
+                scope = self.scope.format(group=groups[layer], inner=inner)
+                for ours, theirs in names:
+                    result[ours.format(block)] = theirs.format(scope)
+        return result
+
+
+def read_checkpoint(
+    format: str,
+    path: str,
+    config: AlbertConfig,
+    head: str | None,
+    rows: Iterable[Row],
+    theirs: Mapping[str, Tensor],
+    no_weights: re.Pattern,
+) -> Checkpoint:
+    """Returns a `Checkpoint` of the tensors in files.
+
+    Args:
+        format: str. Name of the format.
+        path: str. What is read, as the user gave it.
+        config: `AlbertConfig`. The encoder.
+        head: str or None. The head, where the tensors do not show it.
+        rows: iterable of `Row`. Those of all weights that the model may have.
+        theirs: mapping. The tensors by the names in the files.
+        no_weights: compiled pattern. Finds the names of what is not a weight.
+    """
     rows = [row for row in rows if row.theirs in theirs]
     ours = {row.ours: row.to_ours(theirs[row.theirs]) for row in rows}
-    known = {row.theirs for row in rows}
-    return ours, sorted(set(theirs) - known)
+    checkpoint = Checkpoint(format=format, path=path, config=config, tensors=ours)
+    for name in sorted(theirs.keys() - {row.theirs for row in rows}):
+        no_weight = no_weights.search(name)
+        (checkpoint.dropped if no_weight else checkpoint.unknown).append(name)
+    checkpoint.head = checkpoint.guess_head() or head
+    return checkpoint
 
 
 def rename(
@@ -159,29 +219,22 @@ def read_groups(config: AlbertConfig, rule: str) -> AlbertConfig:
     return config if config.layer_table() == other.layer_table() else other
 
 
-def fold_projection(config: AlbertConfig, ours: dict[str, Tensor]) -> AlbertConfig:
-    """Removes a projection that is the identity.
+def fold_projection(checkpoint: Checkpoint) -> None:
+    """Removes a projection that is the identity, and sets what the config says of it.
 
     Hugging Face and KerasHub project even if E = D; the original does not.
-
-    Args:
-        config: `AlbertConfig`. The config that was read.
-        ours: dict. Tensors by canonical name; changed in place.
-
-    Returns:
-        The config that describes the remaining tensors.
     """
-    if config.embedding_size != config.hidden_size:
-        return config.replace(embedding_projection="auto")
-    kernel, bias = (ours.get(f"{_PROJECTION}/{part}") for part in ("kernel", "bias"))
-    if kernel is None or bias is None:
-        return config.replace(embedding_projection="auto")
-    identity = np.eye(config.hidden_size, dtype=np.float32)
-    if bias.read().any() or not np.array_equal(kernel.read(), identity):
-        return config.replace(embedding_projection="always")
-    for part in ("kernel", "bias"):
-        del ours[f"{_PROJECTION}/{part}"]
-    return config.replace(embedding_projection="auto")
+    config, ours, kind = checkpoint.config, checkpoint.tensors, "auto"
+    kernel, bias = (ours.get(f"{PROJECTION}/{part}") for part in _DENSE)
+    is_there = kernel is not None and bias is not None
+    if config.embedding_size == config.hidden_size and is_there:
+        identity = np.eye(config.hidden_size, dtype=np.float32)
+        if bias.read().any() or not np.array_equal(kernel.read(), identity):
+            kind = "always"
+        else:
+            for part in _DENSE:
+                del ours[f"{PROJECTION}/{part}"]
+    checkpoint.config = config.replace(embedding_projection=kind)
 
 
 def unfold_projection(
@@ -191,7 +244,7 @@ def unfold_projection(
     ours, size = dict(ours), config.hidden_size
     if not config.has_embedding_projection:
         for part, value in (("kernel", np.eye(size)), ("bias", np.zeros(size))):
-            name = f"{_PROJECTION}/{part}"
+            name = f"{PROJECTION}/{part}"
             ours[name] = Tensor.of(name, value.astype(np.float32))
     return ours
 

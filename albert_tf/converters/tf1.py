@@ -6,6 +6,7 @@ SavedModels (only their `variables/`; the graph is never loaded), and writes wha
 """
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,18 +18,19 @@ from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
     CONFIG_FIELDS,
+    PROJECTION,
+    Names,
     Row,
     as_groups,
-    match,
+    read_checkpoint,
     read_groups,
     rename,
     rows_of,
 )
-from albert_tf.converters.tokenizers import OPTIONS, finder, spiece_of, stored_options
+from albert_tf.converters.tokenizers import attach_tokenizer, write_spiece
 from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
-from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "tf1"
 PREFIX = "model.ckpt-best"
@@ -70,28 +72,46 @@ _NO_WEIGHTS = re.compile(
 _OWN_NORM = re.compile(
     r"(?:.+/group_\d+(?:_\d+)?/)?(.+)/layer_normalization(?:_(\d+))?/(?:gamma|beta)"
 )
-# Under `bert/encoder/transformer/group_g/inner_group_i/`: the feed-forward's output
-# stands under `intermediate`, and layer norms carry default scope names.
-_ALBERT_BLOCK = {
-    "attention_{}/query": "attention_1/self/query",
-    "attention_{}/key": "attention_1/self/key",
-    "attention_{}/value": "attention_1/self/value",
-    "attention_{}/output": "attention_1/output/dense",
-    "attention_layer_norm_{}": "LayerNorm",
-    "ffn_{}/intermediate": "ffn_1/intermediate/dense",
-    "ffn_{}/output": "ffn_1/intermediate/output/dense",
-    "ffn_layer_norm_{}": "LayerNorm_1",
-}
 BERT_BLOCK = {
-    "attention_{}/query": "attention/self/query",
-    "attention_{}/key": "attention/self/key",
-    "attention_{}/value": "attention/self/value",
-    "attention_{}/output": "attention/output/dense",
-    "attention_layer_norm_{}": "attention/output/LayerNorm",
-    "ffn_{}/intermediate": "intermediate/dense",
-    "ffn_{}/output": "output/dense",
-    "ffn_layer_norm_{}": "output/LayerNorm",
+    "backbone/encoder/attention_{}/query": "{}/attention/self/query",
+    "backbone/encoder/attention_{}/key": "{}/attention/self/key",
+    "backbone/encoder/attention_{}/value": "{}/attention/self/value",
+    "backbone/encoder/attention_{}/output": "{}/attention/output/dense",
+    "backbone/encoder/attention_layer_norm_{}": "{}/attention/output/LayerNorm",
+    "backbone/encoder/ffn_{}/intermediate": "{}/intermediate/dense",
+    "backbone/encoder/ffn_{}/output": "{}/output/dense",
+    "backbone/encoder/ffn_layer_norm_{}": "{}/output/LayerNorm",
 }
+_BERT = Names(
+    tables="bert/embeddings/{}",
+    scope="bert/encoder/layer_{group}",
+    layers={
+        "backbone/embeddings/layer_norm": "bert/embeddings/LayerNorm",
+        PROJECTION: "bert/encoder/embedding_hidden_mapping_in",
+        **BERT_BLOCK,
+        "backbone/pooler": "bert/pooler/dense",
+        "mlm_head/dense": "cls/predictions/transform/dense",
+        "mlm_head/layer_norm": "cls/predictions/transform/LayerNorm",
+    },
+)
+# The feed-forward's output stands under `intermediate`, and layer norms carry default
+# scope names.
+_ALBERT = dataclasses.replace(
+    _BERT,
+    scope="bert/encoder/transformer/group_{group}/inner_group_{inner}",
+    layers={
+        **_BERT.layers,
+        "backbone/encoder/attention_{}/query": "{}/attention_1/self/query",
+        "backbone/encoder/attention_{}/key": "{}/attention_1/self/key",
+        "backbone/encoder/attention_{}/value": "{}/attention_1/self/value",
+        "backbone/encoder/attention_{}/output": "{}/attention_1/output/dense",
+        "backbone/encoder/attention_layer_norm_{}": "{}/LayerNorm",
+        "backbone/encoder/ffn_{}/intermediate": "{}/ffn_1/intermediate/dense",
+        "backbone/encoder/ffn_{}/output": "{}/ffn_1/intermediate/output/dense",
+        "backbone/encoder/ffn_layer_norm_{}": "{}/LayerNorm_1",
+    },
+)
+_FAMILIES = {"albert": _ALBERT, "bert": _BERT}
 
 
 def is_prefix(path: str) -> bool:
@@ -119,27 +139,15 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     prefix = path if is_prefix(path) else _find_prefix(path)
     folder = os.path.dirname(prefix) if is_prefix(path) else path
     theirs = _without_scope(read_tensors(prefix))
-    dropped = sorted(filter(_NO_WEIGHTS.search, theirs))
-    theirs = {k: t for k, t in theirs.items() if k not in set(dropped)}
     config = config or _find_config(folder, theirs)
     if any("/inner_group_" in scope for scope in _own_norms(theirs)):
         config = config.replace(share_layer_norm=False)
     config = read_groups(config, "original")
     head = _head(theirs)
     rows = name_table(config, head)
-    ours, unknown = match(rows, _numbered(theirs, [row.theirs for row in rows]))
-    options = stored_options(folder)
-    checkpoint = Checkpoint(
-        format=NAME,
-        path=path,
-        config=config,
-        tensors=ours,
-        tokenizer=_find_tokenizer(folder, options),
-        tokenizer_options=options,
-        unknown=unknown,
-        dropped=dropped,
-    )
-    checkpoint.head = checkpoint.guess_head() or head
+    theirs = _numbered(theirs, [row.theirs for row in rows])
+    checkpoint = read_checkpoint(NAME, path, config, head, rows, theirs, _NO_WEIGHTS)
+    attach_tokenizer(checkpoint, folder, _vocabularies(folder))
     _read_head(checkpoint, folder)
     # RACE's score of a choice has the names of a classifier with one output.
     if checkpoint.head == "text_classifier" and checkpoint.num_labels == 1:
@@ -182,8 +190,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write_json(f"{config.family}_config.json", values)
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
-        out.write(_VOCABULARIES[0], spiece_of(tokenizer, NAME))
-        out.write_json(OPTIONS, tokenizer.get_config())
+        write_spiece(tokenizer, _VOCABULARIES[0], NAME, out)
         if not tokenizer.do_lower_case:
             checkpoint.notes.append(f"{NAME}: its scripts need --do_lower_case=false")
         if tokenizer.keep_accents:
@@ -306,15 +313,16 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
     )
 
 
-def _find_tokenizer(folder: str, options: dict[str, bool]):
-    for place in (folder, files.join(folder, "assets")):
-        place = place or "."
-        listed = files.list_folder(place) if files.is_folder(place) else ()
-        names = [name for name in listed if name.endswith(".model")]
-        names.sort(key=lambda name: name not in _VOCABULARIES)
-        if names:
-            return finder(place, names, lambda path: AlbertTokenizer(path, **options))
-    return None
+def _vocabularies(folder: str) -> list[str]:
+    """Returns the SentencePiece models of a folder, below it if there is none in it."""
+    for place in ("", "assets"):
+        where = files.join(folder, place) or "."
+        listed = files.list_folder(where) if files.is_folder(where) else ()
+        found = [name for name in listed if name.endswith(".model")]
+        if found:
+            found.sort(key=lambda name: name not in _VOCABULARIES)
+            return [os.path.join(place, name) for name in found]
+    return []
 
 
 def _head(theirs: dict[str, Tensor]) -> str | None:
@@ -362,25 +370,15 @@ def _read_head(checkpoint: Checkpoint, folder: str) -> None:
     checkpoint.set_head(values, path)
 
 
-def _albert_blocks(config: AlbertConfig) -> dict[str, str]:
-    shared_norms, layers = config.share_layer_norm, {}
-    blocks = max(row.attention for row in config.layer_table()) + 1
-    for block in range(blocks):
-        number, inner = divmod(block, config.inner_group_num)
-        group = config.group_numbers()[number]
-        scope = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
-        for ours, theirs in _ALBERT_BLOCK.items():
-            if shared_norms or "norm" not in ours:
-                layers[f"backbone/encoder/{ours.format(block)}"] = f"{scope}/{theirs}"
-    if shared_norms:
-        return layers
-    entered: dict[int, int] = {}
+def _with_own_norms(layers: dict[str, str], config: AlbertConfig) -> dict[str, str]:
+    """Returns the names with layer norms that are not shared, which Keras numbers."""
+    layers = {k: v for k, v in layers.items() if "_norm_" not in k}
+    entered = dict.fromkeys(config.group_numbers(), -1)
     for number, row in enumerate(config.layer_table()):
         layer, inner = divmod(number, config.inner_group_num)
         group = config.group_numbers()[row.attention // config.inner_group_num]
-        if inner == 0:
-            # TensorFlow numbers a name scope that is entered again.
-            entered[group] = entered.get(group, -1) + 1
+        # TensorFlow numbers a name scope that is entered again.
+        entered[group] += inner == 0
         suffix = f"_{entered[group]}" if entered[group] else ""
         scope = (
             f"bert/encoder/transformer/group_{group}{suffix}/layer_{layer}/"
@@ -388,15 +386,11 @@ def _albert_blocks(config: AlbertConfig) -> dict[str, str]:
         )
         for part, which in (("attention", 2 * number + 1), ("ffn", 2 * number + 2)):
             layers[f"backbone/encoder/{part}_layer_norm_{number}"] = f"{scope}_{which}"
+    last = f"layer_normalization_{2 * len(config.layer_table()) + 1}"
+    for name in ("backbone/pooler", "mlm_head/dense", "mlm_head/layer_norm"):
+        layers[name] = layers.pop(name).replace("LayerNorm", last)  # above the blocks
+    layers["backbone/embeddings/layer_norm"] = "bert/embeddings/layer_normalization"
     return layers
-
-
-def _bert_blocks(config: AlbertConfig) -> dict[str, str]:
-    return {
-        f"backbone/encoder/{ours.format(layer)}": f"bert/encoder/layer_{layer}/{theirs}"
-        for layer in range(config.num_hidden_layers)
-        for ours, theirs in BERT_BLOCK.items()
-    }
 
 
 def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[Row]:
@@ -407,27 +401,16 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
         head: str or None. Head whose weights are named; the masked LM's are in every
             table. A classifier of texts, tokens or choices has the same names.
     """
-    has_groups, has_shared_norms = config.family == "albert", config.share_layer_norm
-    if has_groups:
+    names, has_shared_norms = _FAMILIES[config.family], config.share_layer_norm
+    if config.family == "albert":
         config = as_groups(config, "tf1", "original")
         config = config.replace(share_layer_norm=has_shared_norms)
-    norm = "LayerNorm" if has_shared_norms else "layer_normalization"
-    rows = [
-        Row(f"backbone/embeddings/{name}", f"bert/embeddings/{name}")
-        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    ]
-    layers = {"backbone/embeddings/layer_norm": f"bert/embeddings/{norm}"}
-    if config.has_embedding_projection:
-        mapping = "bert/encoder/embedding_hidden_mapping_in"
-        layers["backbone/encoder/embedding_projection"] = mapping
-    layers |= _albert_blocks(config) if has_groups else _bert_blocks(config)
-    transform = "cls/predictions/transform"
-    last = 2 * len(config.layer_table()) + 1
-    norm = "LayerNorm" if has_shared_norms else f"layer_normalization_{last}"
-    layers["backbone/pooler"] = "bert/pooler/dense"
-    layers["mlm_head/dense"] = f"{transform}/dense"
-    layers["mlm_head/layer_norm"] = f"{transform}/{norm}"
-    rows += rows_of(layers, _KERNEL, _NORM)
+    layers = names.layers_of(config)
+    if not has_shared_norms:
+        layers = _with_own_norms(layers, config)
+    if not config.has_embedding_projection:
+        del layers[PROJECTION]
+    rows = [*names.table_rows(), *rows_of(layers, _KERNEL, _NORM)]
     rows.append(Row("mlm_head/output_bias", "cls/predictions/output_bias"))
     if head == "beam_question_answering":
         return rows + _beam_rows()

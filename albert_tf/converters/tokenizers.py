@@ -1,63 +1,95 @@
-"""Names the files of a checkpoint's tokenizer, and decides which tokenizer to use."""
+"""Finds, writes and chooses the tokenizer of a checkpoint."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
+from albert_tf.storage.folders import FolderWriter
+from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.load import check_options, load_tokenizer, warn_if_small
-from albert_tf.text.sentencepiece import OPTIONS as OPTION_NAMES
-from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.load import (
+    IN_FOLDER,
+    OPTION_FILE,
+    check_options,
+    load_tokenizer,
+    read_tokenizer,
+    stored_options,
+    warn_if_small,
+)
+from albert_tf.text.sentencepiece import OPTIONS, AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
 SPIECE = AlbertTokenizer.file_name
-JSON = ByteBPETokenizer.file_name
-# Hugging Face's name; formats without such a file of their own get it too.
-OPTIONS = "tokenizer_config.json"
 # Options that a command has flags for.
 _FLAGS = ("do_lower_case", "keep_accents")
 
 
-def spiece_of(tokenizer: Tokenizer, format: str) -> bytes:
-    """Returns a tokenizer's SentencePiece model.
+def attach_tokenizer(
+    checkpoint: Checkpoint,
+    folder: str,
+    names: Iterable[str] = IN_FOLDER,
+    options: dict[str, bool] | None = None,
+) -> None:
+    """Lets a checkpoint build the tokenizer of a folder, if the folder has one.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        folder: str.
+        names: iterable of str. Files that may hold it; the first that exists is taken.
+        options: dict or None. Its options; default: those that files in the folder say.
+    """
+    options = stored_options(folder) if options is None else options
+    checkpoint.tokenizer_options = options
+    paths = [files.join(folder, name) for name in names]
+    if found := next(filter(files.exists, paths), None):
+        checkpoint.tokenizer = lambda: read_tokenizer(found, options)
+
+
+def write_spiece(tokenizer: Tokenizer, name: str, format: str, out: FolderWriter):
+    """Writes a tokenizer's SentencePiece model under a name, and its options.
 
     Raises:
         UsageError: If the tokenizer is of another kind, which the format cannot store.
     """
-    if tokenizer.file_name != SPIECE:
+    if not isinstance(tokenizer, AlbertTokenizer):
         raise UsageError(
             f"{format} stores SentencePiece tokenizers only, received "
             f"{type(tokenizer).__name__}"
         )
-    return tokenizer.model
+    out.write(name, tokenizer.model)
+    out.write_json(OPTION_FILE, tokenizer.get_config())
 
 
-def stored_options(folder: str) -> dict[str, bool]:
-    """Returns the tokenizer's options that a folder names; empty if it names none.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
-    path = files.join(folder, OPTIONS)
-    values = files.read_json(path) if files.exists(path) else {}
-    return {k: values[k] for k in OPTION_NAMES if isinstance(values.get(k), bool)}
-
-
-def finder(
-    folder: str, names: Iterable[str], make: Callable[[str], Tokenizer]
-) -> Callable[[], Tokenizer] | None:
-    """Returns a function that builds a folder's tokenizer; None if it has none.
-
-    Args:
-        folder: str.
-        names: iterable of str. Files that may hold it; the first that exists is taken.
-        make: callable. From the path of the file to the tokenizer.
-    """
-    paths = [files.join(folder, name) for name in names]
-    found = next(filter(files.exists, paths), None)
-    return None if found is None else lambda: make(found)
+def write_huggingface(
+    tokenizer: Tokenizer, config: AlbertConfig, out: FolderWriter
+) -> None:
+    """Writes `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
+    out.write(tokenizer.file_name, tokenizer.model)
+    if isinstance(tokenizer, AlbertTokenizer):
+        out.write_json(ByteBPETokenizer.file_name, tokenizer_json.to_json(tokenizer))
+    roles = {
+        "pad_token": tokenizer.pad_id,
+        "unk_token": tokenizer.unk_id,
+        "cls_token": tokenizer.cls_id,
+        "sep_token": tokenizer.sep_id,
+        "mask_token": tokenizer.mask_id,
+        "bos_token": tokenizer.cls_id,
+        "eos_token": tokenizer.sep_id,
+    }
+    out.write_json(
+        OPTION_FILE,
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            "model_max_length": config.max_position_embeddings,
+            "clean_up_tokenization_spaces": False,
+            **{role: tokenizer.id_to_token(i) for role, i in roles.items()},
+            **tokenizer.get_config(),
+        },
+    )
 
 
 def choose_tokenizer(
@@ -80,7 +112,7 @@ def choose_tokenizer(
         DataError: If neither is there, or a file is not a tokenizer.
     """
     stored = checkpoint.tokenizer_options
-    known = {name: stored[name] for name in OPTION_NAMES if name in stored}
+    known = {name: stored[name] for name in OPTIONS if name in stored}
     values = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     options = {name: value for name, value in values.items() if value is not None}
     check_options(options, known, checkpoint.path)

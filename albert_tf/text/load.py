@@ -1,6 +1,5 @@
 """Loads a tokenizer of any kind from its file or folder."""
 
-import json
 import os
 from collections.abc import Mapping
 
@@ -8,15 +7,15 @@ from absl import logging
 
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
+from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import OPTIONS, AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
-_IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
-_OPTION_FILES = {
-    "config.json": lambda values: values.get("tokenizer") or {},  # ours
-    "tokenizer_config.json": lambda values: values,  # Hugging Face's
-}
+# The files of a folder that may hold its tokenizer; the first that exists is taken.
+IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
+# Hugging Face's name; formats without such a file of their own get it too.
+OPTION_FILE = "tokenizer_config.json"
 
 
 def load_tokenizer(
@@ -25,13 +24,14 @@ def load_tokenizer(
     keep_accents: bool | None = None,
     **kwargs,
 ) -> Tokenizer:
-    """Loads a tokenizer; the name of its file determines the kind.
+    """Loads a tokenizer; the name of its file and what it holds determine the kind.
 
-    The `spiece.model` of a model folder takes its options from that folder.
+    A file of a model folder takes its options from that folder.
 
     Args:
-        path: str or path. A SentencePiece model, a `tokenizer.json` or `vocab.json` of
-            byte-level BPE (with `merges.txt` next to it), or a folder with one of them.
+        path: str or path. A SentencePiece model, a `tokenizer.json` of a unigram model
+            or of byte-level BPE, a `vocab.json` of the latter (with `merges.txt` next
+            to it), or a folder with one of them.
         do_lower_case: bool or None. Whether SentencePiece lower-cases text. Default:
             as the model folder says, or else True. Byte-level BPE ignores it and keeps
             text as it is.
@@ -50,18 +50,61 @@ def load_tokenizer(
         path = _find(path)
     given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
     given = {name: value for name, value in given.items() if value is not None}
-    if path.endswith(".json"):
+    folder, name = os.path.split(path)
+    stored = stored_options(folder) if name in IN_FOLDER else {}
+    options = stored | given
+    tokenizer = read_tokenizer(path, options)
+    if isinstance(tokenizer, ByteBPETokenizer):
         given.pop("do_lower_case", None)
         rule = f"{path}: byte-level BPE keeps text as it is and does not accept"
         require(not given, f"{rule} {', '.join(given)}")
-        stem = path.removesuffix("vocab.json")
-        return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
-    stored = _stored_options(path)
+        return tokenizer
     check_options(given, stored, path)
-    tokenizer = AlbertTokenizer(path, **(stored | given))
-    if "do_lower_case" not in stored | given:
+    if "do_lower_case" not in options:
         _warn_if_cased(tokenizer, path)
     return tokenizer
+
+
+def read_tokenizer(path: str, options: Mapping[str, bool]) -> Tokenizer:
+    """Builds the tokenizer of a file, wherever it lies.
+
+    Args:
+        path: str. The file; see `load_tokenizer`.
+        options: mapping. Arguments of `AlbertTokenizer`, which byte-level BPE ignores.
+
+    Raises:
+        DataError: If the file is not a tokenizer, or an option is unknown.
+    """
+    unknown = ", ".join(map(str, options.keys() - set(OPTIONS)))
+    require(
+        not unknown, f"{path}: unknown tokenizer options {unknown}", error=DataError
+    )
+    if not path.endswith(".json"):
+        return AlbertTokenizer(path, **options)
+    data = files.read_bytes(path)
+    if tokenizer_json.is_unigram(data):
+        return AlbertTokenizer(tokenizer_json.to_model(data, path), **options)
+    stem = path.removesuffix("vocab.json")
+    return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
+
+
+def stored_options(folder: str) -> dict[str, bool]:
+    """Returns the tokenizer's options that a folder names; empty if it names none.
+
+    Raises:
+        DataError: If a file is damaged.
+    """
+    for name in ("config.json", OPTION_FILE):
+        where = files.join(folder, name)
+        values = files.read_json(where) if files.exists(where) else {}
+        if name != OPTION_FILE:  # our config
+            values = values.get("tokenizer") or {}
+        rule = f"{where}: tokenizer must be an object"
+        require(isinstance(values, dict), rule, values, error=DataError)
+        stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
+        if stored:
+            return stored
+    return {}
 
 
 def check_options(
@@ -97,7 +140,7 @@ def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
         )
 
 
-def _warn_if_cased(tokenizer: AlbertTokenizer, path: str) -> None:
+def _warn_if_cased(tokenizer: Tokenizer, path: str) -> None:
     """Logs one line if a vocabulary has tokens that lower-casing makes useless."""
     special = {tokenizer.id_to_token(i) for i in tokenizer.special_ids}
     capitals = [t for t in tokenizer.vocabulary if t != t.lower() and t not in special]
@@ -109,29 +152,9 @@ def _warn_if_cased(tokenizer: AlbertTokenizer, path: str) -> None:
         )
 
 
-def _stored_options(path: str) -> dict[str, bool]:
-    """Returns the options that a model folder keeps with its SentencePiece model."""
-    folder, name = os.path.split(path)
-    if name != AlbertTokenizer.file_name:
-        return {}
-    for file, read in _OPTION_FILES.items():
-        where = files.join(folder, file)
-        if not files.exists(where):
-            continue
-        data = files.read_bytes(where)
-        try:
-            values = read(json.loads(data))
-            stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
-        except (ValueError, AttributeError, TypeError, RecursionError):
-            raise DataError(f"{where}: not a JSON object with options") from None
-        if stored:
-            return stored
-    return {}
-
-
 def _find(folder: str) -> str:
-    paths = [files.join(folder, name) for name in _IN_FOLDER]
+    paths = [files.join(folder, name) for name in IN_FOLDER]
     found = next(filter(files.exists, paths), None)
-    message = f"{folder}: expected one of {', '.join(_IN_FOLDER)}, found none"
+    message = f"{folder}: expected one of {', '.join(IN_FOLDER)}, found none"
     require(found, message, error=DataError)
     return found

@@ -1,4 +1,4 @@
-"""Writes our tokenizers as Hugging Face's `tokenizer.json` and reads them back.
+"""Makes Hugging Face's `tokenizer.json` of an `AlbertTokenizer`, and the reverse.
 
 `AutoTokenizer` returns our ids for the files written here. `transformers`' own class
 `AlbertTokenizer` rebuilds the steps and returns other ids for about a third of all
@@ -17,65 +17,29 @@ expressed. Here those pieces are never chosen, which is the same unless a piece 
 import base64
 import json
 import re
-from collections.abc import Callable
 
-from albert_tf.config import AlbertConfig
-from albert_tf.converters.tokenizers import JSON, OPTIONS, SPIECE, finder
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files
-from albert_tf.storage.folders import FolderWriter
-from albert_tf.text.load import load_tokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text import normalization
+from albert_tf.text.tokenizer import Tokenizer
 
 # Below every real score, so that a piece with this score is never chosen.
 _NEVER = -1000.0
 
 
-def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
-    """Writes `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
-    out.write(tokenizer.file_name, tokenizer.model)
-    if isinstance(tokenizer, AlbertTokenizer):
-        out.write_json(JSON, to_json(tokenizer))
-    roles = {
-        "pad_token": tokenizer.pad_id,
-        "unk_token": tokenizer.unk_id,
-        "cls_token": tokenizer.cls_id,
-        "sep_token": tokenizer.sep_id,
-        "mask_token": tokenizer.mask_id,
-        "bos_token": tokenizer.cls_id,
-        "eos_token": tokenizer.sep_id,
-    }
-    out.write_json(
-        OPTIONS,
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-            "model_max_length": config.max_position_embeddings,
-            "clean_up_tokenization_spaces": False,
-            **{role: tokenizer.id_to_token(i) for role, i in roles.items()},
-            **tokenizer.get_config(),
-        },
-    )
+def to_json(tokenizer: Tokenizer) -> dict:
+    """Returns the content of the `tokenizer.json` of an `AlbertTokenizer`.
 
-
-def find_tokenizer(folder: str, options: dict[str, bool]) -> Callable | None:
-    """Returns a function that builds the folder's tokenizer; None if it has none."""
-
-    def make(path: str):
-        if path.endswith(SPIECE):
-            return AlbertTokenizer(path, **options)
-        return _from_json(path, options)
-
-    return finder(folder, (SPIECE, JSON), make)
-
-
-def to_json(tokenizer) -> dict:
-    """Returns the content of `tokenizer.json`."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+    Raises:
+        UsageError: If its model is not a unigram model.
+    """
+    import tokenizers
+    from tokenizers import AddedToken, decoders, models, processors
 
     proto = _proto(tokenizer.model)
     specials = [tokenizer.id_to_token(i) for i in tokenizer.special_ids]
-    result = Tokenizer(models.Unigram(_vocabulary(tokenizer, proto), tokenizer.unk_id))
+    result = tokenizers.Tokenizer(
+        models.Unigram(_vocabulary(tokenizer, proto), tokenizer.unk_id)
+    )
     result.add_special_tokens(
         [
             # A mask removes the space before it.
@@ -103,17 +67,18 @@ def to_json(tokenizer) -> dict:
 def _normalizer(tokenizer, proto):
     from tokenizers import Regex, normalizers
 
-    from albert_tf.text import normalization as text
-
     # The left end is kept: a space after a special piece starts a word.
     strip = normalizers.Strip(left=False, right=True)
-    steps = [normalizers.Replace(Regex(text.white_space_pattern()), " "), strip]
+    steps = [
+        normalizers.Replace(Regex(normalization.white_space_pattern()), " "),
+        strip,
+    ]
     if not tokenizer.keep_accents:
-        marks = text.combining_pattern().pattern
+        marks = normalization.combining_pattern().pattern
         steps += [normalizers.NFKD(), normalizers.Replace(Regex(marks), "")]
     if tokenizer.do_lower_case:
         # Their lower-casing ignores context, so final sigma is handled before it.
-        before, _, after = text.final_sigma_pattern().partition("Σ")
+        before, _, after = normalization.final_sigma_pattern().partition("Σ")
         after = after.removeprefix("(").removesuffix(")")
         sigma = Regex(f"{before}\\KΣ(?={after})")
         steps += [normalizers.Replace(sigma, "ς"), normalizers.Lowercase()]
@@ -162,23 +127,35 @@ def _proto(model: bytes):
     return proto
 
 
-def _from_json(path: str, options: dict[str, bool]):
-    """Builds a SentencePiece model from the unigram model in a `tokenizer.json`."""
+def is_unigram(data: bytes) -> bool:
+    """Returns whether a file is the `tokenizer.json` of a unigram model."""
+    try:
+        return json.loads(data)["model"]["type"] == "Unigram"
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
+def to_model(data: bytes, name: str) -> bytes:
+    """Returns the SentencePiece model of the unigram model in a `tokenizer.json`.
+
+    Args:
+        data: bytes. Content of the file.
+        name: str. Name of the file, for the error.
+
+    Raises:
+        DataError: If the model is damaged.
+    """
     from sentencepiece import sentencepiece_model_pb2 as pb2
 
     try:
-        content = json.loads(files.read_text(path))
+        content = json.loads(data)
         model = content["model"]
-        if model["type"] == "BPE":
-            return load_tokenizer(path)
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
         unk_id = model["unk_id"]
         special = {t["content"] for t in content["added_tokens"] if t["special"]}
         charsmap = base64.b64decode(_charsmap(content["normalizer"]) or "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(
-            f"{path}: not the tokenizer.json of a unigram model, as ALBERT's is"
-        ) from None
+        raise DataError(f"{name}: not the tokenizer.json of a unigram model") from None
     proto = pb2.ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
     proto.trainer_spec.vocab_size = len(vocabulary)
@@ -195,7 +172,7 @@ def _from_json(path: str, options: dict[str, bool]):
         elif score == 0.0:
             kind = kinds.USER_DEFINED
         proto.pieces.add(piece=piece, score=score, type=kind)
-    return AlbertTokenizer(proto.SerializeToString(), **options)
+    return proto.SerializeToString()
 
 
 def _charsmap(normalizer) -> str | None:

@@ -131,18 +131,17 @@ class Checkpoint:
         Raises:
             DataError: If it is missing or has more pieces than the model.
         """
-        if self._tokenizer is not None:
-            return self._tokenizer
-        if self.tokenizer is None:
-            raise DataError(f"{self.path}: holds no tokenizer")
-        tokenizer = self.tokenizer()
-        if tokenizer.vocab_size > self.config.vocab_size:
-            raise DataError(
+        if self._tokenizer is None:
+            message = f"{self.path}: holds no tokenizer"
+            require(self.tokenizer is not None, message, error=DataError)
+            tokenizer, rows = self.tokenizer(), self.config.vocab_size
+            message = (
                 f"{self.path}: its tokenizer has {tokenizer.vocab_size} pieces, but "
-                f"the model's vocab_size is {self.config.vocab_size}"
+                f"the model's vocab_size is {rows}"
             )
-        self._tokenizer = tokenizer
-        return tokenizer
+            require(tokenizer.vocab_size <= rows, message, error=DataError)
+            self._tokenizer = tokenizer
+        return self._tokenizer
 
     def digest(self) -> str:
         """Returns a sha256 of the tensors, the same in every format."""

@@ -28,7 +28,7 @@ from albert_tf.converters.table import (
 )
 from albert_tf.converters.tf1 import BERT_BLOCK
 from albert_tf.converters.tokenizers import attach_tokenizer, write_huggingface
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import all_rows, find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -179,20 +179,19 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """
     head, config = checkpoint.head, checkpoint.config
     family = FAMILIES[config.family]
-    if not find(head).huggingface_class:
-        raise UsageError(
-            f"{NAME} has no {family.class_prefix} with a head like {head}; tf1 and "
-            "albert_tf store it"
-        )
+    message = f"{NAME} has no {family.class_prefix} with a head like {head}"
+    message = f"{message}; tf1 and albert_tf store it"
+    require(find(head).huggingface_class, message)
+    message = f"{NAME} cannot express share_layer_norm=False"
+    require(config.share_layer_norm, message)
     if family.has_groups:
         config = as_groups(config, NAME, NAME)
-    if not config.share_layer_norm:
-        raise UsageError(f"{NAME} cannot express share_layer_norm=False")
-    if family.has_groups and len(config.group_numbers()) != config.num_hidden_groups:
-        raise UsageError(
+        message = (
             f"{NAME} would need weights for groups that none of "
             f"{config.num_hidden_layers} layers uses"
         )
+        is_full = len(config.group_numbers()) == config.num_hidden_groups
+        require(is_full, message)
     ours = _with_pooler(checkpoint)
     if PROJECTION in family.layers:
         ours = unfold_projection(config, ours)

@@ -43,7 +43,7 @@ from albert_tf.converters.table import (
     unfold_projection,
 )
 from albert_tf.converters.tokenizers import SPIECE, attach_tokenizer, write_spiece
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -192,23 +192,19 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
 
 def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
     head = checkpoint.head
-    if head not in (None, *_HEADS.values()):
-        raise UsageError(
-            f"{NAME} has no model with a head like {head}; it has "
-            f"{', '.join(_HEADS.values())} and the bare encoder"
-        )
+    message = (
+        f"{NAME} has no model with a head like {head}; it has "
+        f"{', '.join(_HEADS.values())} and the bare encoder"
+    )
+    require(head in (None, *_HEADS.values()), message)
     config = as_groups(checkpoint.config, NAME, "integer")
-    if config.num_hidden_layers % config.num_hidden_groups:
-        raise UsageError(
-            f"{NAME} needs num_hidden_layers ({config.num_hidden_layers}) to be a "
-            f"multiple of num_hidden_groups ({config.num_hidden_groups})"
-        )
-    if config.hidden_act != "gelu_new":
-        raise UsageError(
-            f"{NAME} computes gelu_new only, not hidden_act={config.hidden_act!r}"
-        )
-    if not config.share_layer_norm:
-        raise UsageError(f"{NAME} cannot express share_layer_norm=False")
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    rule = f"{NAME}: num_hidden_layers must be a multiple of num_hidden_groups"
+    require(layers % groups == 0, rule, layers, groups)
+    rule = f"{NAME} computes gelu_new only: hidden_act"
+    require(config.hidden_act == "gelu_new", rule, config.hidden_act)
+    message = f"{NAME} cannot express share_layer_norm=False"
+    require(config.share_layer_norm, message)
     notes = checkpoint.notes
     if config.layer_norm_eps != 1e-12:
         notes.append(f"{NAME} computes with epsilon 1e-12, not {config.layer_norm_eps}")

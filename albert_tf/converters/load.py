@@ -251,7 +251,8 @@ def save_pretrained(
             # After the manifest: a card may be edited on the page of the repository.
             out.write(_CARD, card.encode())
     if push_to is not None:
-        _push(path, push_to)
+        origin = hubs.upload(os.fspath(path), push_to, "Upload a model of albert_tf")
+        logging.info("uploaded %s", origin)
 
 
 def write_files(
@@ -271,25 +272,10 @@ def write_files(
 def _check_push(push_to: str, path: str | os.PathLike, format: str) -> None:
     """Raises a UsageError if a folder of that format cannot be uploaded."""
     hubs.check_upload(push_to)
-    require(
-        format in _FORMATS,
-        f"push_to: format must be one of {', '.join(_FORMATS)}, whose files may be "
-        "downloaded again",
-        format,
-    )
-    require(
-        not files.is_remote(path), "push_to: needs a folder on this machine", str(path)
-    )
-
-
-def _push(path: str | os.PathLike, push_to: str) -> None:
-    """Uploads a complete folder in one commit.
-
-    Raises:
-        DataError: If the upload fails.
-    """
-    origin = hubs.upload(os.fspath(path), push_to, "Upload a model of albert_tf")
-    logging.info("uploaded %s", origin)
+    known = f"one of {', '.join(_FORMATS)}, whose files may be downloaded again"
+    require(format in _FORMATS, f"push_to: format must be {known}", format)
+    rule = "push_to: needs a folder on this machine"
+    require(not files.is_remote(path), rule, str(path))
 
 
 def model_card(

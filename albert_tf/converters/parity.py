@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ from albert_tf import features
 from albert_tf.converters import huggingface, keras_model
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_hub import NAME as KERAS_HUB
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.heads import find
 from albert_tf.storage.folders import FolderWriter
+from albert_tf.text.tokenizer import Tokenizer
 
 # Relative to the largest value of an output, or to 1 if that is larger. What a format
 # cannot express (an epsilon in the masked LM head) stays below it; a wrong activation
@@ -107,9 +108,8 @@ class Report:
             lines += [f"{title}: {name}" for name in shown]
             if len(names) > len(shown):
                 lines.append(f"{title}: and {len(names) - len(shown)} more")
-        columns = [
-            c for c in _COLUMNS if any(c in row for row in self.outputs.values())
-        ]
+        there = {column for row in self.outputs.values() for column in row}
+        columns = [column for column in _COLUMNS if column in there]
         if columns:
             heads = "".join(f"{_COLUMNS[c]:>16}" for c in columns)
             lines.append(f"{'largest difference':<24}{heads}")
@@ -163,18 +163,11 @@ def compare(
             continue
         first, second = tensor.read(), other.read()
         report.parameters += first.size
-        report.matched.append(
-            {
-                "name": name,
-                "source_name": tensor.name,
-                "target_name": other.name,
-                "shape": list(first.shape),
-                "equal": first.shape == second.shape and np.array_equal(first, second),
-            }
-        )
-    wrong = [row["name"] for row in report.matched if not row["equal"]]
-    if wrong:
-        raise DataError(f"{source.path}: {wrong[0]} was changed by the conversion")
+        names = {"name": name, "source_name": tensor.name, "target_name": other.name}
+        equal = np.array_equal(first, second)
+        report.matched.append({**names, "shape": list(first.shape), "equal": equal})
+        message = f"{source.path}: {name} was changed by the conversion"
+        require(equal, message, error=DataError)
     return report
 
 
@@ -193,58 +186,42 @@ def run_both(
         DataError: If an output differs by more than `TOLERANCE`.
     """
     batch = make_batch(part)
-    source = outputs_of(part, batch)
-    target = outputs_of(written, batch)
+    source, target = outputs_of(part, batch), outputs_of(written, batch)
     _add(report, "reload", source, target)
+    has_texts = part.tokenizer is not None and written.tokenizer is not None
+    ids = {"reload": written.make_tokenizer().encode_batch(TEXTS)} if has_texts else {}
     sides = (
         ("source_peer", part, part.folder or report.source, source),
         ("target_peer", written, report.target, target),
     )
-    report.texts = compare_texts(
-        part, written, [side[:3] for side in sides] if with_peers else ()
-    )
-    if not with_peers:
-        return
-    for column, checkpoint, path, ours in sides:
+    for column, checkpoint, path, ours in sides if with_peers else ():
         peer = find_peer(checkpoint.format)
         if peer is None:
             report.notes.append(f"{checkpoint.format}: no library to compare with")
-        else:
-            _add(report, column, ours, peer.run(checkpoint, path, batch))
+            continue
+        _add(report, column, ours, peer.run(checkpoint, path, batch))
+        if has_texts:
+            ids[column] = peer.tokenize(path, TEXTS)
+    if has_texts:
+        report.texts = compare_texts(part.make_tokenizer(), ids)
 
 
 def compare_texts(
-    part: Checkpoint,
-    written: Checkpoint,
-    sides: Sequence[tuple[str, Checkpoint, str]] = (),
+    tokenizer: Tokenizer, others: Mapping[str, Sequence[Sequence[int]]]
 ) -> dict[str, Any]:
-    """Tokenizes `TEXTS` on both sides: equal weights do not help if the ids differ.
+    """Compares the ids of `TEXTS`: equal weights do not help if they differ.
 
     Args:
-        part: `Checkpoint`. The part of the source that was written.
-        written: `Checkpoint`. The target, opened again.
-        sides: sequence. Column of the report, checkpoint and path of each side whose
-            library is compared, too.
+        tokenizer: `Tokenizer`. The source's.
+        others: mapping. For a column of the report, the ids of each text there.
 
     Returns:
-        dict. The number of texts, and for every column of the report the texts whose
-        ids differ; empty if there is no tokenizer.
+        dict. The number of texts, and for every column the texts whose ids differ.
     """
-    if part.tokenizer is None or written.tokenizer is None:
-        return {}
-    ours = part.make_tokenizer().encode_batch(TEXTS)
-    rows = {"reload": written.make_tokenizer().encode_batch(TEXTS)}
-    for column, checkpoint, path in sides:
-        if peer := find_peer(checkpoint.format):
-            rows[column] = peer.tokenize(path, TEXTS)
-    differ = {
-        column: [
-            text
-            for text, a, b in zip(TEXTS, ours, theirs, strict=True)
-            if list(a) != list(b)
-        ]
-        for column, theirs in rows.items()
-    }
+    ours, differ = tokenizer.encode_batch(TEXTS), {}
+    for column, theirs in others.items():
+        rows = zip(TEXTS, ours, theirs, strict=True)
+        differ[column] = [text for text, a, b in rows if list(a) != list(b)]
     return {"texts": len(TEXTS), "differ": differ}
 
 
@@ -394,7 +371,6 @@ def _run_keras_hub(
     checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Runs a batch through KerasHub."""
-    import keras
     import keras_hub
 
     cls = getattr(keras_hub.models, find(checkpoint.head).keras_hub_class)

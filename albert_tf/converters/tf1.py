@@ -28,7 +28,7 @@ from albert_tf.converters.table import (
     rows_of,
 )
 from albert_tf.converters.tokenizers import attach_tokenizer, write_spiece
-from albert_tf.errors import DataError, MissingFileError, UsageError, require
+from albert_tf.errors import DataError, MissingFileError, require
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
 
@@ -203,15 +203,14 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
 
 def _check_expressible(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
-    if config.hidden_act not in _ACTIVATIONS:
-        raise UsageError(
-            f"{NAME} cannot express hidden_act={config.hidden_act!r}: the original "
-            f"computes {', '.join(_ACTIVATIONS)}"
-        )
-    if config.embedding_projection == "always" and (
-        config.embedding_size == config.hidden_size
-    ):
-        raise UsageError(f"{NAME} has no projection where E = D")
+    message = (
+        f"{NAME} cannot express hidden_act={config.hidden_act!r}: the original "
+        f"computes {', '.join(_ACTIVATIONS)}"
+    )
+    require(config.hidden_act in _ACTIVATIONS, message)
+    needs_it = config.embedding_size != config.hidden_size
+    message = f"{NAME} has no projection where E = D"
+    require(needs_it or not config.has_embedding_projection, message)
     if checkpoint.head in _CLASSIFIERS[1:]:
         checkpoint.notes.append(
             f"{NAME}: only {_HEAD_FILE} records that the classifier is a "

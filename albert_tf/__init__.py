@@ -10,8 +10,6 @@ import importlib.abc
 import importlib.util
 import sys
 
-from albert_tf import import_hook as _import_hook
-
 __version__ = "0.1.0"
 
 _MODELS = {
@@ -51,11 +49,11 @@ _SAVED_BY_KERAS = {
     "AdamW": "optimizers.adamw",
     "AnswerEnd": "layers.heads",
     "Answerability": "layers.heads",
-    "Dropout": "layers.dropout",
+    "Dropout": "layers.ops",
     "ExitHead": "layers.heads",
     "FactorizedEmbedding": "layers.embedding",
-    "FeedForward": "layers.feed_forward",
-    "LayerNorm": "layers.layer_norm",
+    "FeedForward": "layers.encoder",
+    "LayerNorm": "layers.ops",
     "Lamb": "optimizers.lamb",
     "MaskedLMHead": "layers.heads",
     "SelfAttention": "layers.attention",
@@ -90,11 +88,6 @@ def _loader():
     return importlib.import_module(f"albert_tf.{_HOME['from_pretrained']}")
 
 
-def _execute_and_register(execute, keras) -> None:
-    execute(keras)
-    _register(keras)
-
-
 def _register(keras) -> None:
     """Registers a stand-in for each class that is not imported yet."""
     registered = keras.saving.get_custom_objects()
@@ -112,7 +105,32 @@ def _stand_in(name: str, home: str) -> type:
     return type(name, (), {"from_config": classmethod(from_config)})
 
 
+class _AroundImport(importlib.abc.MetaPathFinder):
+    """Has the first import of a package, not imported yet, executed by a function.
+
+    Args:
+        name: str. Name of the package.
+        run: callable. Called once with a function that executes the module, which it
+            must call, and with the module.
+    """
+
+    def __init__(self, name: str, run):
+        self._name, self._run = name, run
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, fullname, path, target=None):
+        """Finds the package as usual, once."""
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: self._run(execute, module)
+        return spec
+
+
 if "keras" in sys.modules:
     _register(sys.modules["keras"])
 else:
-    _import_hook.around_import("keras", _execute_and_register)
+    _AroundImport("keras", lambda execute, keras: (execute(keras), _register(keras)))

@@ -28,7 +28,6 @@ def define_settings(settings: type, required: bool = True) -> None:
     """Defines one flag for each field of a dataclass of settings.
 
     The flag has the field's name, default and help text (see `settings.setting`).
-    In `--help`, fields without a default come first, those of the bases last.
 
     Args:
         settings: type. Dataclass with fields of type bool, int, float, str, those
@@ -36,14 +35,8 @@ def define_settings(settings: type, required: bool = True) -> None:
         required: bool. Whether a field without a default is a required flag. Set it to
             False where a config file may supply the value.
     """
-    bases = [vars(base).get("__annotations__", ()) for base in settings.__mro__]
-
-    def place(field):
-        declared = max(i for i, names in enumerate(bases) if field.name in names)
-        return field.default is not dataclasses.MISSING, declared
-
     descriptions = describe(settings)
-    for field in sorted(dataclasses.fields(settings), key=place):
+    for field in dataclasses.fields(settings):
         name, about = field.name, descriptions[field.name]
         needed = required and field.default is dataclasses.MISSING
         default = None if field.default is dataclasses.MISSING else field.default

@@ -24,7 +24,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from albert_tf.import_hook import around_import
+import albert_tf
 
 _CHATTER = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -45,7 +45,7 @@ def install() -> None:
     """
     os.environ.setdefault(_LOG_LEVEL, "3")
     if "tensorflow" not in sys.modules:
-        around_import("tensorflow", _execute)
+        albert_tf._AroundImport("tensorflow", _execute)
 
 
 def use_onednn(precision: str) -> None:

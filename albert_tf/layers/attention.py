@@ -9,20 +9,12 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.layers.ops import gather_places, linear, plus, truncated_normal_dense
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.ops import ConfiguredLayer, gather_places, linear
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
 MASKED_SCORE = -10000.0
-
-
-class AttentionTensors(NamedTuple):
-    """Weights of one attention in the compute dtype."""
-
-    qkv_kernel: keras.KerasTensor  # [D, 3D]
-    qkv_bias: keras.KerasTensor  # [3D]
-    output_kernel: keras.KerasTensor  # [D, D]
-    output_bias: keras.KerasTensor  # [D]
 
 
 class Readers(NamedTuple):
@@ -69,53 +61,39 @@ def attention_bias(padding_mask=None, pack_ids=None, readers=None):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention (the original's `attention_layer`) as two functions.
 
     Query, key and value are three kernels, because LAMB's trust ratio and every
     checkpoint format treat them separately; `read` joins them once per forward pass.
 
     Args:
-        hidden_size: int. `D`.
-        num_attention_heads: int. `N`.
-        initializer_range: float. Standard deviation of the initial values.
+        config: `AlbertConfig`.
         seed: int or None. Seed of the initial values.
     """
 
-    def __init__(
-        self,
-        hidden_size: int,
-        num_attention_heads: int,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.hidden_size = hidden_size
-        self.num_attention_heads = num_attention_heads
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
         names = ("query", "key", "value", "output")
         self.dense = {
-            name: truncated_normal_dense(
-                hidden_size,
-                initializer_range,
-                plus(seed, number),
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            for number, name in enumerate(names)
+            name: self.add_dense(config.hidden_size, name, part)
+            for part, name in enumerate(names)
         }
 
     def build(self, input_shape=None):
         for layer in self.dense.values():
-            layer.build((None, None, self.hidden_size))
+            layer.build((None, None, self.config.hidden_size))
         self.built = True
 
-    def read(self) -> AttentionTensors:
-        """Returns the weights in the compute dtype, query, key and value joined."""
+    def read(self) -> tuple:
+        """Returns kernel and bias of query, key and value joined, then the output's.
+
+        `[D, 3D]`, `[3D]`, `[D, D]` and `[D]` in the compute dtype.
+        """
         d = self.dense
         qkv = (d["query"], d["key"], d["value"])
         cast = lambda weights: [ops.cast(w, self.compute_dtype) for w in weights]  # noqa: E731
-        return AttentionTensors(
+        return (
             ops.concatenate(cast(layer.kernel for layer in qkv), axis=1),
             ops.concatenate(cast(layer.bias for layer in qkv), axis=0),
             *cast([d["output"].kernel, d["output"].bias]),
@@ -136,7 +114,7 @@ class SelfAttention(keras.layers.Layer):
             x: `[B, T, D]`. The input.
             bias: tensor or None. From `attention_bias`.
             training: bool. Not used here.
-            weights: `AttentionTensors` or None. From `read`; None reads them now.
+            weights: tuple or None. From `read`; None reads them now.
             probs_dropout: callable or None. Applied to the probabilities.
             readers: `Readers` or None. None is all tokens.
 
@@ -144,12 +122,11 @@ class SelfAttention(keras.layers.Layer):
             `[B, T, D]`, before dropout and residual, and the probabilities
             `[B, N, T, T]`; for readers `[U, 1, D]` and `[U, N, 1, T]`.
         """
-        w = weights or self.read()
-        N = self.num_attention_heads
-        H = self.hidden_size // N
-        q, k, v = self._project(x, w, readers)
+        qkv_kernel, qkv_bias, output_kernel, output_bias = weights or self.read()
+        q, k, v = self._project(x, qkv_kernel, qkv_bias, readers)
         B, T = ops.shape(q)[0], ops.shape(q)[2]
-        scores = ops.matmul(q * (1.0 / math.sqrt(H)), ops.swapaxes(k, 2, 3))
+        scale = 1.0 / math.sqrt(self.config.head_size)
+        scores = ops.matmul(q * scale, ops.swapaxes(k, 2, 3))
         # The softmax is computed in float32 or more.
         scores = ops.cast(scores, keras.backend.result_type(x.dtype, "float32"))
         if bias is not None:
@@ -161,24 +138,27 @@ class SelfAttention(keras.layers.Layer):
         probs = ops.cast(probs, x.dtype)
         kept = probs if probs_dropout is None else probs_dropout(probs)
         context = ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3))
-        context = ops.reshape(context, (B, T, N * H))
-        return linear(context, w.output_kernel, w.output_bias), probs
+        context = ops.reshape(context, (B, T, self.config.hidden_size))
+        return linear(context, output_kernel, output_bias), probs
 
-    def _project(self, x, w, readers):
+    def _project(self, x, kernel, bias, readers):
         """Returns the queries `[B, N, T, H]`, keys and values; `[U, N, ...]`."""
-        N, D = self.num_attention_heads, self.hidden_size
+        N, D, H = (
+            self.config.num_attention_heads,
+            self.config.hidden_size,
+            self.config.head_size,
+        )
         B, T = ops.shape(x)[0], ops.shape(x)[1]
 
         def heads(kernel, bias):
             parts = kernel.shape[1] // D
-            joined = linear(x, kernel, bias)
-            joined = ops.reshape(joined, (B, T, parts, N, D // N))
+            joined = ops.reshape(linear(x, kernel, bias), (B, T, parts, N, H))
             # Not joined[0], ...: the gradient of a slice is padded copies of all.
             return ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), parts, axis=0)
 
         if readers is None:
-            return heads(w.qkv_kernel, w.qkv_bias)
+            return heads(kernel, bias)
         q = gather_places(x, readers.places[:, None])
-        q = linear(q, w.qkv_kernel[:, :D], w.qkv_bias[:D])
-        k, v = map(readers.gather, heads(w.qkv_kernel[:, D:], w.qkv_bias[D:]))
-        return ops.reshape(q, (-1, N, 1, D // N)), k, v
+        q = linear(q, kernel[:, :D], bias[:D])
+        k, v = map(readers.gather, heads(kernel[:, D:], bias[D:]))
+        return ops.reshape(q, (-1, N, 1, H)), k, v

@@ -7,13 +7,12 @@ embedding.
 import keras
 from keras import ops
 
-from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import TruncatedNormal, plus
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.ops import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class FactorizedEmbedding(keras.layers.Layer):
+class FactorizedEmbedding(ConfiguredLayer):
     """Sums three embeddings in E dimensions, then layer norm and dropout.
 
     With the projection at the encoder's entry these are `V*E + E*D` parameters instead
@@ -21,13 +20,7 @@ class FactorizedEmbedding(keras.layers.Layer):
     `embedding_postprocessor`).
 
     Args:
-        vocab_size: int. `V`.
-        embedding_size: int. `E`.
-        max_position_embeddings: int. `P`.
-        type_vocab_size: int. `S`.
-        initializer_range: float. Standard deviation of the initial values.
-        layer_norm_eps: float. Epsilon of the layer norm.
-        dropout: float. Dropout rate.
+        config: `AlbertConfig`.
         seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
@@ -42,45 +35,28 @@ class FactorizedEmbedding(keras.layers.Layer):
         ValueError: If T is greater than P.
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int,
-        max_position_embeddings: int,
-        type_vocab_size: int = 2,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-12,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.sizes = {
-            "word_embeddings": vocab_size,
-            "position_embeddings": max_position_embeddings,
-            "token_type_embeddings": type_vocab_size,
-        }
-        self.embedding_size = embedding_size
-        self.initializer_range = initializer_range
-        self.seed = seed
-        self.layer_norm = LayerNorm(
-            epsilon=layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
-        )
-        self.dropout = Dropout(dropout, seed, dtype=self.dtype_policy)
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.layer_norm = self.add_layer_norm("layer_norm")
+        self.dropout = self.add_dropout(config.hidden_dropout_prob)
 
     def build(self, input_shape=None):
-        for number, (name, size) in enumerate(self.sizes.items()):
-            seed = plus(self.seed, number)
+        sizes = {
+            "word_embeddings": self.config.vocab_size,
+            "position_embeddings": self.config.max_position_embeddings,
+            "token_type_embeddings": self.config.type_vocab_size,
+        }
+        for part, (name, size) in enumerate(sizes.items()):
             weight = self.add_weight(
                 name=name,
-                shape=(size, self.embedding_size),
-                initializer=TruncatedNormal(stddev=self.initializer_range, seed=seed),
+                shape=(size, self.config.embedding_size),
+                initializer=self.initial_values(part),
                 # In full precision, because the gradient of a frequent token is a
                 # sum of thousands of rows.
                 autocast=False,
             )
             setattr(self, name, weight)
-        self.layer_norm.build((None, None, self.embedding_size))
+        self.layer_norm.build((None, None, self.config.embedding_size))
         self.built = True
 
     def call(
@@ -106,7 +82,7 @@ class FactorizedEmbedding(keras.layers.Layer):
     def _positions(self, token_ids, position_ids):
         if position_ids is not None:
             return _look_up(self.position_embeddings, position_ids)
-        length, longest = token_ids.shape[1], self.sizes["position_embeddings"]
+        length, longest = token_ids.shape[1], self.config.max_position_embeddings
         if length is not None and length > longest:
             raise ValueError(
                 f"sequence length must be at most max_position_embeddings={longest}, "
@@ -115,7 +91,7 @@ class FactorizedEmbedding(keras.layers.Layer):
         return self.position_embeddings[: ops.shape(token_ids)[1]]
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape, self.embedding_size)
+        return (*input_shape, self.config.embedding_size)
 
 
 def _look_up(table, ids):

@@ -1,26 +1,54 @@
 """Applies a few blocks of transformer weights L times, as a table says.
 
-Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `N` heads, `L` layers, `U`
-readers.
+Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `F` feed-forward, `N` heads,
+`L` layers, `U` readers.
 """
 
 from typing import NamedTuple
 
 import keras
+from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention, attention_bias
-from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.feed_forward import FeedForward
-from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import ConfiguredLayer, gather_places, plus
+from albert_tf.layers.ops import (
+    ConfiguredLayer,
+    gather_places,
+    get_activation,
+    linear,
+)
 
 
-class EncoderTensors(NamedTuple):
-    """Weights of the blocks in the compute dtype, by their numbers in the table."""
+@keras.saving.register_keras_serializable("albert_tf")
+class FeedForward(ConfiguredLayer):
+    """`act(x W1 + b1) W2 + b2`, with weights that can be read in advance.
 
-    attentions: list
-    ffns: list
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Seed of the initial values.
+    """
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.intermediate = self.add_dense(config.intermediate_size, "intermediate")
+        self.output_dense = self.add_dense(config.hidden_size, "output", 1)
+
+    def build(self, input_shape=None):
+        self.intermediate.build((None, None, self.config.hidden_size))
+        self.output_dense.build((None, None, self.config.intermediate_size))
+        self.built = True
+
+    def read(self) -> tuple:
+        """Returns both kernels, each followed by its bias, in the compute dtype."""
+        layers = (self.intermediate, self.output_dense)
+        weights = [w for layer in layers for w in (layer.kernel, layer.bias)]
+        return tuple(ops.cast(w, self.compute_dtype) for w in weights)
+
+    def call(self, x, weights=None):
+        """Maps `[B, T, D]` to `[B, T, D]`, before dropout and residual."""
+        inner_kernel, inner_bias, kernel, bias = weights or self.read()
+        inner = linear(x, inner_kernel, inner_bias)
+        return linear(get_activation(self.config.hidden_act)(inner), kernel, bias)
 
 
 class EncoderOutput(NamedTuple):
@@ -48,7 +76,7 @@ class SharedEncoder(ConfiguredLayer):
         x: `[B, T, E]`.
         padding_mask, pack_ids: See `attention.attention_bias`.
         training: bool.
-        seeds: `dropout.StepSeeds` or None.
+        seeds: `ops.StepSeeds` or None.
         readers: `attention.Readers` or None. The only tokens whose sequence output is
             computed, `[U, 1, D]`: the last block then costs a fraction, since the
             others are read there but neither read nor are transformed.
@@ -60,48 +88,41 @@ class SharedEncoder(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.table = config.layer_table()
-        policy = self.dtype_policy
+        # Far from the seeds of other layers; each layer has as many parts as kernels.
+        part = 1000
         self.embedding_projection = None
         if config.has_embedding_projection:
             self.embedding_projection = self.add_dense(
-                config.hidden_size, "embedding_projection", 1000
+                config.hidden_size, "embedding_projection", part
             )
+            part += 1
         count = [max(column) + 1 for column in zip(*self.table, strict=True)]
-        # Far from the seeds of other layers, and each with a number of its own.
-        first = 1000 + config.has_embedding_projection
-        self.attentions = [
-            SelfAttention(
-                config.hidden_size,
-                config.num_attention_heads,
-                config.initializer_range,
-                seed=plus(seed, first + 4 * i),
-                dtype=policy,
-                name=f"attention_{i}",
-            )
-            for i in range(count[0])
-        ]
-        self.attention_layer_norms = _layer_norms("attention", count[1], config, policy)
-        first += 4 * count[0]
-        self.ffns = [
-            FeedForward(
-                config.hidden_size,
-                config.intermediate_size,
-                config.hidden_act,
-                config.initializer_range,
-                seed=plus(seed, first + 2 * i),
-                dtype=policy,
-                name=f"ffn_{i}",
-            )
-            for i in range(count[2])
-        ]
-        self.ffn_layer_norms = _layer_norms("ffn", count[3], config, policy)
-        first += 2 * count[2]
-        self.hidden_dropout = Dropout(
-            config.hidden_dropout_prob, plus(seed, first), dtype=policy
+        # The order of these lines is that of the weights in files.
+        self.attentions = self._several(SelfAttention, "attention", count[0], part, 4)
+        self.attention_layer_norms = self._layer_norms("attention", count[1])
+        part += 4 * count[0]
+        self.ffns = self._several(FeedForward, "ffn", count[2], part, 2)
+        self.ffn_layer_norms = self._layer_norms("ffn", count[3])
+        part += 2 * count[2]
+        self.hidden_dropout = self.add_dropout(config.hidden_dropout_prob, part)
+        self.attention_dropout = self.add_dropout(
+            config.attention_probs_dropout_prob, part + 1
         )
-        self.attention_dropout = Dropout(
-            config.attention_probs_dropout_prob, plus(seed, first + 1), dtype=policy
-        )
+
+    def _several(self, kind, name, count, part, parts):
+        """Returns layers of a kind, which have this number of parts each."""
+        return [
+            kind(
+                self.config,
+                self.seed_of(part + parts * i),
+                dtype=self.dtype_policy,
+                name=f"{name}_{i}",
+            )
+            for i in range(count)
+        ]
+
+    def _layer_norms(self, part, count):
+        return [self.add_layer_norm(f"{part}_layer_norm_{i}") for i in range(count)]
 
     def build(self, input_shape=None):
         if self.embedding_projection is not None:
@@ -138,12 +159,9 @@ class SharedEncoder(ConfiguredLayer):
         """Returns the embeddings `[B, T, E]` as the first block reads them."""
         return x if self.embedding_projection is None else self.embedding_projection(x)
 
-    def read(self) -> EncoderTensors:
-        """Returns the weights as the blocks of one forward pass share them."""
-        return EncoderTensors(
-            [layer.read() for layer in self.attentions],
-            [layer.read() for layer in self.ffns],
-        )
+    def read(self) -> tuple[list, list]:
+        """Returns the weights of attentions and of feed-forwards, for one forward."""
+        return [x.read() for x in self.attentions], [x.read() for x in self.ffns]
 
     def apply_block(
         self, number, x, tensors, bias, readers=None, training=False, seeds=None
@@ -153,7 +171,7 @@ class SharedEncoder(ConfiguredLayer):
         Args:
             number: int. Index of the row.
             x: `[B, T, D]`.
-            tensors: `EncoderTensors`. From `read`.
+            tensors: tuple. From `read`.
             bias: From `attention_bias`, for the readers if there are any.
             readers: `attention.Readers` or None. The only tokens to be computed.
             training, seeds: As for `call`.
@@ -161,7 +179,7 @@ class SharedEncoder(ConfiguredLayer):
         Returns:
             The states `[B, T, D]`, or `[U, 1, D]` of the readers; the probabilities.
         """
-        row = self.table[number]
+        row, (attentions, ffns) = self.table[number], tensors
 
         def drop_probs(probs):
             return self.attention_dropout(probs, training=training, seeds=seeds)
@@ -173,7 +191,7 @@ class SharedEncoder(ConfiguredLayer):
         update, probs = self.attentions[row.attention](
             x,
             bias=bias,
-            weights=tensors.attentions[row.attention],
+            weights=attentions[row.attention],
             probs_dropout=drop_probs,
             readers=readers,
         )
@@ -181,29 +199,9 @@ class SharedEncoder(ConfiguredLayer):
             x = gather_places(x, readers.places[:, None])
         norm = self.attention_layer_norms[row.attention_layer_norm]
         x = add_and_norm(norm, x, update)
-        update = self.ffns[row.ffn](x, weights=tensors.ffns[row.ffn])
+        update = self.ffns[row.ffn](x, weights=ffns[row.ffn])
         return add_and_norm(self.ffn_layer_norms[row.ffn_layer_norm], x, update), probs
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the sequence output, for `summary()`."""
         return (*input_shape[:2], self.config.hidden_size)
-
-    def compute_output_spec(self, x, *args, **kwargs):
-        shape = (*x.shape[:2], self.config.hidden_size)
-        hidden = keras.KerasTensor(shape, self.compute_dtype)
-        length = x.shape[1]
-        probs = keras.KerasTensor(
-            (x.shape[0], self.config.num_attention_heads, length, length),
-            self.compute_dtype,
-        )
-        n = len(self.table)
-        return EncoderOutput(hidden, (hidden,) * (n + 1), (probs,) * n)
-
-
-def _layer_norms(part, count, config, policy):
-    return [
-        LayerNorm(
-            epsilon=config.layer_norm_eps, dtype=policy, name=f"{part}_layer_norm_{i}"
-        )
-        for i in range(count)
-    ]

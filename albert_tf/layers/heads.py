@@ -8,9 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import ConfiguredLayer, get_activation, plus
+from albert_tf.layers.ops import ConfiguredLayer, get_activation
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -36,11 +34,8 @@ class MaskedLMHead(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.dense = self.add_dense(config.embedding_size, "dense")
-        self.layer_norm = LayerNorm(
-            epsilon=config.mlm_layer_norm_eps or config.layer_norm_eps,
-            dtype=self.dtype_policy,
-            name="layer_norm",
-        )
+        epsilon = config.mlm_layer_norm_eps or config.layer_norm_eps
+        self.layer_norm = self.add_layer_norm("layer_norm", epsilon=epsilon)
 
     def build(self, input_shape=None):
         self.dense.build((None, None, self.config.hidden_size))
@@ -64,10 +59,6 @@ class MaskedLMHead(ConfiguredLayer):
         """Returns the shape of the logits, for `summary()`."""
         return (*input_shape[:2], self.config.vocab_size)
 
-    def compute_output_spec(self, x, word_embeddings):
-        shape = (*x.shape[:2], self.config.vocab_size)
-        return keras.KerasTensor(shape, "float32")
-
 
 @keras.saving.register_keras_serializable("albert_tf")
 class ExitHead(ConfiguredLayer):
@@ -81,7 +72,7 @@ class ExitHead(ConfiguredLayer):
     Call arguments:
         first: `[B, D]`. The layer's states at `[CLS]`.
         training: bool.
-        seeds: `layers.dropout.StepSeeds` or None.
+        seeds: `layers.ops.StepSeeds` or None.
 
     Returns:
         float32 logits `[B, C]`.
@@ -93,9 +84,7 @@ class ExitHead(ConfiguredLayer):
         super().__init__(config, seed, **kwargs)
         self.num_labels = num_labels
         self.pooler = self.add_dense(config.hidden_size, "pooler", activation="tanh")
-        self.dropout = Dropout(
-            config.classifier_dropout_prob, plus(seed, 1), dtype=self.dtype_policy
-        )
+        self.dropout = self.add_dropout(config.classifier_dropout_prob, 1)
         self.classifier = self.add_dense(num_labels, "classifier", 2)
 
     def build(self, input_shape=None):
@@ -111,9 +100,6 @@ class ExitHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         """Returns the shape of the logits, for `summary()`."""
         return (input_shape[0], self.num_labels)
-
-    def compute_output_spec(self, first, *args, **kwargs):
-        return keras.KerasTensor((first.shape[0], self.num_labels), "float32")
 
     def get_config(self):
         return {**super().get_config(), "num_labels": self.num_labels}
@@ -141,9 +127,7 @@ class AnswerEnd(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.dense_0 = self.add_dense(config.hidden_size, "dense_0")
-        self.layer_norm = LayerNorm(
-            epsilon=config.layer_norm_eps, dtype="float32", name="layer_norm"
-        )
+        self.layer_norm = self.add_layer_norm("layer_norm", dtype="float32")
         self.dense_1 = self.add_dense(1, "dense_1", 1)
 
     def build(self, x_shape=None, starts_shape=None):
@@ -183,7 +167,7 @@ class Answerability(ConfiguredLayer):
         start: `[B, D]`. The mean of the encoder's outputs.
         first: `[B, D]`. Its output at `[CLS]`.
         training: bool.
-        seeds: `layers.dropout.StepSeeds` or None.
+        seeds: `layers.ops.StepSeeds` or None.
 
     Returns:
         float32 logits `[B]`, high for unanswerable.
@@ -192,11 +176,8 @@ class Answerability(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.dense_0 = self.add_dense(config.hidden_size, "dense_0", activation="tanh")
-        self.dropout = Dropout(
-            config.classifier_dropout_prob,
-            plus(seed, 2),
-            dtype="float32",
-        )
+        rate = config.classifier_dropout_prob
+        self.dropout = self.add_dropout(rate, 2, dtype="float32")
         self.dense_1 = self.add_dense(1, "dense_1", 1, use_bias=False)
 
     def build(self, start_shape=None, first_shape=None):

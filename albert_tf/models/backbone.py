@@ -41,7 +41,7 @@ class AlbertBackbone(ConfiguredModel):
                 `cls_positions`: where each example starts, as a number of the
                 flattened rows.
         training: bool. Whether dropout is on.
-        seeds: `layers.dropout.StepSeeds` or None.
+        seeds: `layers.ops.StepSeeds` or None.
         output_hidden_states: bool. Adds `embedding_output` `[B, T, E]` and
             `hidden_states`, the projected embeddings and every block's output, each
             `[B, T, D]`.
@@ -74,16 +74,7 @@ class AlbertBackbone(ConfiguredModel):
         super().__init__(config, seed=seed, **kwargs)
         policy = self.dtype_policy
         self.embeddings = FactorizedEmbedding(
-            config.vocab_size,
-            config.embedding_size,
-            config.max_position_embeddings,
-            config.type_vocab_size,
-            config.initializer_range,
-            config.layer_norm_eps,
-            config.hidden_dropout_prob,
-            seed=self.seed_of(1),
-            dtype=policy,
-            name="embeddings",
+            config, self.seed_of(1), dtype=policy, name="embeddings"
         )
         self.encoder = SharedEncoder(
             config, self.seed_of(2), dtype=policy, name="encoder"
@@ -91,7 +82,7 @@ class AlbertBackbone(ConfiguredModel):
         self.pooler = None
         if add_pooler:
             self.pooler = self.add_dense(
-                config.hidden_size, 3, "pooler", activation="tanh"
+                config.hidden_size, "pooler", 3, activation="tanh"
             )
         self.build((None, None))
 

@@ -15,7 +15,7 @@ import albert_tf
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UntrainedWeightsWarning
-from albert_tf.layers.ops import truncated_normal_dense
+from albert_tf.layers.ops import Configured
 
 # Input names of Hugging Face and of the original -> ours.
 _OTHER_NAMES = {
@@ -29,7 +29,7 @@ _OTHER_NAMES = {
 _STATE = ("labels", "problem_type", "max_seq_length", "task", "pad_id")
 
 
-class ConfiguredModel(keras.Model):
+class ConfiguredModel(Configured, keras.Model):
     """A Keras model built from an `AlbertConfig`, its weights included.
 
     Args:
@@ -46,6 +46,7 @@ class ConfiguredModel(keras.Model):
         loaded_from: str or None. Local path of the files that `from_pretrained` read.
     """
 
+    seed_step = 100_000  # far from the seeds of the parts of a part
     input_rank = 2
     needed_inputs: tuple[str, ...] = ()  # in addition to the backbone's
 
@@ -150,25 +151,16 @@ class ConfiguredModel(keras.Model):
             )
         return super().predict(self._encoded(x), *args, **kwargs)
 
-    def export(
-        self,
-        filepath,
-        format="tf_saved_model",
-        verbose=None,
-        input_signature=None,
-        **kw,
-    ):
+    def export(self, filepath, *args, input_signature=None, **kwargs):
         """Exports the model, as `keras.Model.export`, with int32 inputs of any length.
 
         `albert_tf.export_saved_model` writes a model that takes texts.
 
         Args:
             filepath: str or path. Where to write.
-            format: str. See `keras.Model.export`.
-            verbose: bool or None. Whether to print the endpoint.
             input_signature: See `keras.Model.export`. Default: a dict of `token_ids`,
                 `segment_ids`, `padding_mask` and what else the model needs.
-            **kwargs: See `keras.Model.export`.
+            *args, **kwargs: See `keras.Model.export`.
         """
         if input_signature is None:
             # Keras would derive it from `build`, which these models ran already.
@@ -182,7 +174,7 @@ class ConfiguredModel(keras.Model):
             input_signature = [
                 {n: keras.InputSpec(shape=shape, dtype="int32", name=n) for n in names}
             ]
-        super().export(filepath, format, verbose, input_signature=input_signature, **kw)
+        super().export(filepath, *args, input_signature=input_signature, **kwargs)
 
     def _encoded(self, x):
         return x if self.preprocessor is None else self.preprocessor.encode_texts(x)
@@ -205,16 +197,6 @@ class ConfiguredModel(keras.Model):
         """Reads what `save_assets` wrote, if anything; called by Keras."""
         if dir_path is not None:
             self.preprocessor = albert_tf._loader().Preprocessor.load_assets(dir_path)
-
-    def seed_of(self, part: int) -> int | None:
-        """Returns a seed for a part of the model, far from the other parts' seeds."""
-        return None if self.seed is None else self.seed + 100_000 * part
-
-    def add_dense(self, units: int, part: int, name: str, **kwargs):
-        """Returns a dense layer whose initial values are those of a part."""
-        kwargs = {"dtype": self.dtype_policy, **kwargs}
-        rate, seed = self.config.initializer_range, self.seed_of(part)
-        return truncated_normal_dense(units, rate, seed, name=name, **kwargs)
 
     def get_config(self):
         config = {

@@ -13,7 +13,6 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError, require
 from albert_tf.heads import HEADS, problem_type_of
-from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.heads import ExitHead
 from albert_tf.layers.ops import gather_places
 from albert_tf.models.backbone import HeadModel
@@ -43,8 +42,8 @@ class _Classifier(HeadModel):
 
     def add_layers(self):
         rate = self.config.classifier_dropout_prob if self.has_dropout else 0.0
-        self.dropout = Dropout(rate, self.seed_of(6), dtype=self.dtype_policy)
-        self.classifier = self.add_dense(self.num_labels, 7, "classifier")
+        self.dropout = self.add_dropout(rate, 6)
+        self.classifier = self.add_dense(self.num_labels, "classifier", 7)
 
     def build(self, input_shape=None):
         if self.built:
@@ -55,7 +54,7 @@ class _Classifier(HeadModel):
         self.classifier.build(shape)
         self.built = True
 
-    def logits(self, inputs, training, seeds):
+    def call(self, inputs, training=False, seeds=None):
         """Returns float32 `[B, C]`, or `[B, T, C]` without a pooler.
 
         With `places` in the inputs, `[*places.shape, C]`: the logits of these tokens.
@@ -136,9 +135,6 @@ class AlbertTextClassifier(_Classifier):
                 layer.build((None, self.config.hidden_size))
         super().build(input_shape)
 
-    def call(self, inputs, training=False, seeds=None):
-        return self.logits(inputs, training, seeds)
-
     def _targets(self, y):
         """Replaces names of classes by their indices, and checks that these exist."""
         y = super()._targets(y)
@@ -216,9 +212,6 @@ class AlbertTokenClassifier(_Classifier):
 
     head = "token_classifier"
 
-    def call(self, inputs, training=False, seeds=None):
-        return self.logits(inputs, training, seeds)
-
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertQuestionAnswering(_Classifier):
@@ -239,7 +232,7 @@ class AlbertQuestionAnswering(_Classifier):
     has_dropout = False
 
     def call(self, inputs, training=False, seeds=None):
-        logits = self.logits(inputs, training, seeds)
+        logits = super().call(inputs, training, seeds)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
@@ -268,7 +261,7 @@ class AlbertMultipleChoice(_Classifier):
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)
         if features.PLACES in inputs:
-            return self.logits(inputs, training, seeds)[..., 0]
+            return super().call(inputs, training, seeds)[..., 0]
         shape = ops.shape(inputs[features.TOKEN_IDS])
         # A batch also holds labels, which no model reads.
         flat = {
@@ -276,7 +269,7 @@ class AlbertMultipleChoice(_Classifier):
             for k, v in inputs.items()
             if len(v.shape) == 3
         }
-        return ops.reshape(self.logits(flat, training, seeds), (-1, shape[1]))
+        return ops.reshape(super().call(flat, training, seeds), (-1, shape[1]))
 
 
 def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:

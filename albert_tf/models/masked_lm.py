@@ -80,7 +80,7 @@ class AlbertPretrainer(_WithMaskedLM):
     def add_layers(self):
         super().add_layers()
         # Without dropout, as in the original; Hugging Face's model has 0.1 here.
-        self.sop_head = self.add_dense(2, 5, "sop_head")
+        self.sop_head = self.add_dense(2, "sop_head", 5)
 
     def build(self, input_shape=None):
         if not self.built:

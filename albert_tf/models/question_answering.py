@@ -73,7 +73,7 @@ class AlbertBeamQuestionAnswering(HeadModel):
         super().__init__(config, **kwargs)
 
     def add_layers(self):
-        self.start_head = self.add_dense(1, 7, "start_head", dtype="float32")
+        self.start_head = self.add_dense(1, "start_head", 7, dtype="float32")
         self.end_head = AnswerEnd(
             self.config, self.seed_of(8), dtype="float32", name="end_head"
         )

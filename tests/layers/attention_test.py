@@ -6,13 +6,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.layers.attention import SelfAttention, attention_bias
+from tests.tiny import CONFIG
 
 B, T, D, N = 2, 7, 12, 3
 
 
 @pytest.fixture
 def layer():
-    layer = SelfAttention(D, N, initializer_range=0.5, seed=3)
+    layer = SelfAttention(CONFIG, seed=3)
     layer.build()
     for number, weight in enumerate(layer.weights):
         if weight.name == "bias":
@@ -35,7 +36,7 @@ def test_probs_dropout_acts_on_the_probabilities_but_not_on_those_returned(layer
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_keeps_the_softmax_exact(x, policy):
-    layer = SelfAttention(D, N, initializer_range=0.5, seed=3, dtype=policy)
+    layer = SelfAttention(CONFIG, seed=3, dtype=policy)
     layer.build()
     x16 = keras.ops.cast(x, layer.compute_dtype)
     mask = np.ones((B, T), "int32")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.layers.dropout import Dropout, StepSeeds
+from albert_tf.layers.ops import Dropout, StepSeeds
 
 X = np.ones((40, 53), "float32")
 

@@ -6,12 +6,19 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.layers.embedding import FactorizedEmbedding
+from tests.tiny import tiny_config
 
 V, E, P, S, B, T = 53, 6, 11, 3, 2, 7
 
 
-def make(**kwargs):
-    layer = FactorizedEmbedding(V, E, P, S, initializer_range=0.5, seed=3, **kwargs)
+def make(dropout=0.0, **kwargs):
+    config = tiny_config(
+        vocab_size=V,
+        max_position_embeddings=P,
+        type_vocab_size=S,
+        hidden_dropout_prob=dropout,
+    )
+    layer = FactorizedEmbedding(config, seed=3, **kwargs)
     layer.build()
     layer.layer_norm.beta.assign(np.arange(E))
     return layer

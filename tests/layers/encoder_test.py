@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from albert_tf.config import SHARING_MODES
-from albert_tf.layers.dropout import StepSeeds
 from albert_tf.layers.encoder import SharedEncoder
+from albert_tf.layers.ops import StepSeeds
 from tests.tiny import tiny_config
 
 B, T, E, D = 2, 7, 6, 12

@@ -6,17 +6,15 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.layers.attention import SelfAttention
-from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.embedding import FactorizedEmbedding
-from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.feed_forward import FeedForward
+from albert_tf.layers.encoder import FeedForward, SharedEncoder
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
     ExitHead,
     MaskedLMHead,
 )
-from albert_tf.layers.ops import gather_positions, truncated_normal_dense
+from albert_tf.layers.ops import Dropout, gather_positions
 from tests.tiny import tiny_config
 
 B, P, T = 2, 3, 7
@@ -78,9 +76,9 @@ def test_logits_are_float32_and_the_bias_is_added_in_it(rng):
         Answerability(CONFIG, seed=3),
         ExitHead(CONFIG, 5, seed=3, dtype="mixed_bfloat16", name="exit_1"),
         SharedEncoder(CONFIG.replace(sharing="ffn", hidden_dropout_prob=0.1)),
-        FactorizedEmbedding(53, 6, 11, 3, 0.5, 1e-5, dropout=0.2, seed=3),
-        FeedForward(12, 20, seed=3, dtype="mixed_bfloat16"),
-        SelfAttention(12, 3, initializer_range=0.5, seed=3),
+        FactorizedEmbedding(CONFIG, seed=3),
+        FeedForward(CONFIG, seed=3, dtype="mixed_bfloat16"),
+        SelfAttention(CONFIG, seed=3),
         Dropout(0.3, seed=4, name="d"),
     ],
     ids=lambda layer: type(layer).__name__,
@@ -91,7 +89,8 @@ def test_config_survives(layer):
 
 
 def test_dense_starts_as_the_original():
-    dense = truncated_normal_dense(40, 0.02, seed=1)
+    layer = FeedForward(CONFIG.replace(initializer_range=0.02), seed=1)
+    dense = layer.add_dense(40, "any")
     dense.build((None, 400))
     kernel = dense.kernel.numpy()
     assert np.abs(kernel).max() <= 0.04

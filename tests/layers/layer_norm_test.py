@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.ops import LayerNorm
 
 RNG = np.random.default_rng(0)
 

@@ -17,8 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import features
-from albert_tf.layers.dropout import StepSeeds
-from albert_tf.layers.ops import fused_elementwise
+from albert_tf.layers.ops import StepSeeds, fused_elementwise
 from albert_tf.models.base import weight_names
 
 

@@ -25,7 +25,7 @@ import hashlib, json, sys
 import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
-from albert_tf.layers.dropout import Dropout
+from albert_tf.layers.ops import Dropout
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.training.tensorflow.checkpoints import WeightAverages

@@ -21,7 +21,7 @@ import keras
 from keras import ops
 
 from albert_tf.errors import UsageError, require
-from albert_tf.optimizers.arguments import at_least_0, finite, fraction
+from albert_tf.optimizers.arguments import number
 
 # Names of the original's and of our variables that get neither decay nor LAMB's
 # trust ratio: gamma and beta of every layer normalization, and all biases.
@@ -67,6 +67,8 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     Attributes:
         sum_over_replicas: bool. False if `apply` is given gradients that are already
             summed over all replicas. True at first; not part of the config.
+        last_global_norm: float32 scalar. Norm of the last step's gradients, before
+            clipping; 0 before the first step, and always when `clip_norm` is None.
 
     Raises:
         UsageError: If an argument is out of its range.
@@ -92,12 +94,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().__init__(
             learning_rate=learning_rate, name=name, loss_scale_factor=loss_scale_factor
         )
-        self.weight_decay_rate = at_least_0("weight_decay_rate", weight_decay_rate)
-        self.beta_1 = fraction("beta_1", beta_1)
-        self.beta_2 = fraction("beta_2", beta_2)
-        self.epsilon = finite("epsilon", epsilon)
-        require(self.epsilon > 0, "epsilon must be > 0", epsilon)
-        self.clip_norm = at_least_0("clip_norm", clip_norm or 0) or None
+        self.weight_decay_rate = number("weight_decay_rate", weight_decay_rate)
+        self.beta_1 = number("beta_1", beta_1, below=1)
+        self.beta_2 = number("beta_2", beta_2, below=1)
+        self.epsilon = number("epsilon", epsilon, positive=True)
+        self.clip_norm = number("clip_norm", clip_norm or 0) or None
         self._decay_exclusions = checked_patterns(
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
@@ -105,13 +106,13 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         multipliers = dict(learning_rate_multipliers or {})
         checked_patterns("learning_rate_multipliers", tuple(multipliers))
         self._rate_patterns = tuple(
-            (pattern, at_least_0("learning_rate_multipliers", value))
+            (pattern, number("learning_rate_multipliers", value))
             for pattern, value in multipliers.items()
         )
         self._rates: tuple[float, ...] = ()
-        self.ema_decay = fraction("ema_decay", ema_decay)
+        self.ema_decay = number("ema_decay", ema_decay, below=1)
         self.sum_over_replicas = True
-        self._last_global_norm = self.add_variable(
+        self.last_global_norm = self.add_variable(
             shape=(),
             dtype="float32",
             aggregation="only_first_replica",
@@ -136,14 +137,6 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             ]
         self._decay_flags = self._included(variables, self._decay_exclusions)
         self._rates = tuple(map(self._multiplier_of, variables))
-
-    @property
-    def last_global_norm(self) -> keras.Variable:
-        """float32 scalar: norm of the last step's gradients, before clipping.
-
-        0 before the first step, and always when `clip_norm` is None.
-        """
-        return self._last_global_norm
 
     def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
         """Returns the slot `m` (first moment) or `v` (second moment) of a variable.
@@ -263,7 +256,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     def _clip_by_global_norm(self, grads):
         squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads]
         norm = ops.sqrt(ops.sum(ops.stack(squares)))
-        self._last_global_norm.assign(norm)
+        self.last_global_norm.assign(norm)
         scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm)
         # As tf.clip_by_global_norm: one infinity makes every gradient NaN, rather
         # than silently zero.

@@ -15,39 +15,36 @@ ONLY_ORIGINAL = {
 }
 
 
-def finite(name: str, value: Any) -> float:
-    """Returns a finite number, or raises a UsageError that names the argument."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    require(math.isfinite(number), f"{name} must be a finite number", value)
-    return number
+def number(
+    name: str,
+    value: Any,
+    kind: type = float,
+    positive: bool = False,
+    below: float = math.inf,
+) -> Any:
+    """Returns an argument as a number.
 
+    Args:
+        name: str. Name of the argument.
+        value: What was given for it.
+        kind: type. `int` or `float`.
+        positive: bool. Whether it must be greater than 0; else it may also be 0.
+        below: float. What it must be less than.
 
-def whole(name: str, value: Any) -> int:
-    """Returns a whole number >= 0, or raises a UsageError that names the argument."""
+    Raises:
+        UsageError: If it is not such a number.
+    """
+    rule = "a whole number" if kind is int else "a finite number"
+    rule += " > 0" if positive else " >= 0"
+    rule += f" and < {below}" if below < math.inf else ""
     try:
-        number = int(value)
-        exact = number == value and number >= 0
+        found = kind(value)
+        fits = found == value and (found > 0 if positive else found >= 0)
+        fits = fits and found < below
     except (TypeError, ValueError, OverflowError):
-        number, exact = 0, False
-    require(exact, f"{name} must be a whole number >= 0", value)
-    return number
-
-
-def fraction(name: str, value: Any) -> float:
-    """Returns a number in [0, 1), or raises a UsageError that names the argument."""
-    number = finite(name, value)
-    require(0 <= number < 1, f"{name} must be in [0, 1)", value)
-    return number
-
-
-def at_least_0(name: str, value: Any) -> float:
-    """Returns a number >= 0, or raises a UsageError that names the argument."""
-    number = finite(name, value)
-    require(number >= 0, f"{name} must be >= 0", value)
-    return number
+        fits = False
+    require(fits, f"{name} must be {rule}", value)
+    return found
 
 
 def check_schedule_arguments(
@@ -67,18 +64,15 @@ def check_schedule_arguments(
     Raises:
         UsageError: If not.
     """
-    known = ", ".join(SCHEDULES)
+    schedule = f"{flags}learning_rate_schedule"
     require(
-        name in SCHEDULES, f"{flags}learning_rate_schedule must be one of {known}", name
+        name in SCHEDULES, f"{schedule} must be one of {', '.join(SCHEDULES)}", name
     )
     for other, value in only_original.items():
-        if name != "original" and value != ONLY_ORIGINAL[other]:
-            raise UsageError(
-                f"{flags}{other} has no meaning with {flags}learning_rate_schedule="
-                f"{name}, received {value!r}"
-            )
+        fits = name == "original" or value == ONLY_ORIGINAL[other]
+        require(fits, f"{flags}{other} has no meaning with {schedule}={name}", value)
     if name != "trapezoid" and num_decay_steps is not None:
         raise UsageError(
-            f"{flags}num_decay_steps requires {flags}learning_rate_schedule=trapezoid, "
-            f"received {num_decay_steps!r} with {name}"
+            f"{flags}num_decay_steps requires {schedule}=trapezoid, received "
+            f"{num_decay_steps!r} with {name}"
         )

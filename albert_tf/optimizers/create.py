@@ -17,12 +17,10 @@ def create_optimizer(
     learning_rate: float,
     num_train_steps: int,
     num_warmup_steps: int = 0,
-    weight_decay_rate: float = 0.01,
-    clip_norm: float | None = 1.0,
-    poly_power: float = 1.0,
-    start_warmup_step: int = 0,
     end_learning_rate: float = 0.0,
     step_offset: int = 0,
+    poly_power: float = 1.0,
+    start_warmup_step: int = 0,
     allow_negative_rate: bool = False,
     learning_rate_schedule: str = "original",
     num_decay_steps: int | None = None,
@@ -39,48 +37,38 @@ def create_optimizer(
         learning_rate: float > 0. The peak of the schedule.
         num_train_steps: int > 0. The rate has decayed at this step.
         num_warmup_steps: int >= 0. Steps of linear warm-up.
-        weight_decay_rate: float >= 0. Added to the update, times the weight.
-        clip_norm: float > 0, or None. Largest global norm of the gradients.
-        poly_power: float > 0. Power of the decay; 1.0 is linear.
-        start_warmup_step: int >= 0. The warm-up begins here.
         end_learning_rate: float >= 0. The rate after `num_train_steps`.
         step_offset: int >= 0. Update i uses the rate of step i + step_offset.
+        poly_power: float > 0. Power of the decay; 1.0 is linear.
+        start_warmup_step: int >= 0. The warm-up begins here.
         allow_negative_rate: bool. See `WarmupPolynomialDecay`.
         learning_rate_schedule: str. `"original"` (`WarmupPolynomialDecay`), or
             `"linear"`, `"cosine"` or `"trapezoid"` (module `schedules`), for which
             `poly_power`, `start_warmup_step` and `allow_negative_rate` mean nothing.
         num_decay_steps: int or None. With `"trapezoid"`, see `WarmupTrapezoid`.
-        **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
-            `ema_decay`, `exclude_from_weight_decay`, `learning_rate_multipliers`
-            (`AdamStyleOptimizer`), and for `"lamb"`
+        **optimizer_arguments: `weight_decay_rate`, `clip_norm`, `beta_1`, `beta_2`,
+            `epsilon`, `loss_scale_factor`, `ema_decay`, `exclude_from_weight_decay`,
+            `learning_rate_multipliers` (`AdamStyleOptimizer`), and for `"lamb"`
             `exclude_from_layer_adaptation` (`Lamb`).
 
     Raises:
         UsageError: If the name is unknown or an argument is out of its range.
     """
-    require(
-        name in _OPTIMIZERS, f"optimizer must be one of {', '.join(_OPTIMIZERS)}", name
-    )
-    common: dict[str, Any] = {
-        "learning_rate": learning_rate,
-        "num_train_steps": num_train_steps,
-        "num_warmup_steps": num_warmup_steps,
-        "end_learning_rate": end_learning_rate,
-        "step_offset": step_offset,
-    }
-    own = {
+    known = ", ".join(_OPTIMIZERS)
+    require(name in _OPTIMIZERS, f"optimizer must be one of {known}", name)
+    only_original = {
         "poly_power": poly_power,
         "start_warmup_step": start_warmup_step,
         "allow_negative_rate": allow_negative_rate,
     }
-    check_schedule_arguments(learning_rate_schedule, own, num_decay_steps)
-    if learning_rate_schedule == "trapezoid":
-        own = {"num_decay_steps": num_decay_steps}
-    elif learning_rate_schedule != "original":
-        own = {}
-    return _OPTIMIZERS[name](
-        learning_rate=DECAYS[learning_rate_schedule](**common, **own),
-        weight_decay_rate=weight_decay_rate,
-        clip_norm=clip_norm,
-        **optimizer_arguments,
+    check_schedule_arguments(learning_rate_schedule, only_original, num_decay_steps)
+    own = {"original": only_original, "trapezoid": {"num_decay_steps": num_decay_steps}}
+    schedule = DECAYS[learning_rate_schedule](
+        learning_rate,
+        num_train_steps,
+        num_warmup_steps,
+        end_learning_rate,
+        step_offset,
+        **own.get(learning_rate_schedule, {}),
     )
+    return _OPTIMIZERS[name](learning_rate=schedule, **optimizer_arguments)

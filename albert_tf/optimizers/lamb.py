@@ -24,6 +24,11 @@ class Lamb(AdamStyleOptimizer):
             `exclude_from_weight_decay`.
         **kwargs: See `AdamStyleOptimizer`.
 
+    Attributes:
+        last_trust_ratios: float32 vector. The last step's ratios, one per
+            `adapted_variables`, once built; 0 before the first step, and for a variable
+            that was not updated in it.
+
     Differs from `keras.optimizers.Lamb`: no bias correction, epsilon 1e-6, decay before
     the ratio, exclusions, and the order of a step (see `adamw.py`).
     """
@@ -50,20 +55,12 @@ class Lamb(AdamStyleOptimizer):
             return
         super().build(variables)
         self._adaptation_flags = self._included(variables, self._adaptation_exclusions)
-        self._last_trust_ratios = self.add_variable(
+        self.last_trust_ratios = self.add_variable(
             shape=(len(self._adaptation_flags),),
             dtype="float32",
             aggregation="only_first_replica",
             name="last_trust_ratios",
         )
-
-    @property
-    def last_trust_ratios(self) -> keras.Variable:
-        """float32 vector: the last step's ratios, one per `adapted_variables`.
-
-        0 before the first step, and for a variable that was not updated in it.
-        """
-        return self._last_trust_ratios
 
     @property
     def adapted_variables(self) -> list[keras.Variable]:
@@ -96,7 +93,7 @@ class Lamb(AdamStyleOptimizer):
         if ratios:
             order = sorted(self._adaptation_flags)
             zero = ops.zeros((), "float32")
-            self._last_trust_ratios.assign(
+            self.last_trust_ratios.assign(
                 ops.stack([ratios.get(index, zero) for index in order])
             )
 

@@ -17,8 +17,12 @@ BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 
 
 def reference_step(name, weights, gradients, moments, rate, clip, multipliers=None):
-    """One step in float64 numpy, written from the original's description."""
+    """One step in float64 numpy, written from the original's description.
+
+    Returns the trust ratios of the variables that have one.
+    """
     norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
+    ratios = []
     for path, weight in weights.items():
         gradient = gradients[path] * min(1.0, clip / norm)
         m, v = moments.setdefault(path, (0.0, 0.0))
@@ -29,9 +33,10 @@ def reference_step(name, weights, gradients, moments, rate, clip, multipliers=No
         if "bias" not in path:
             update = update + DECAY * weight
             norms = np.linalg.norm(weight), np.linalg.norm(update)
-            if name == "lamb" and min(norms) > 0:
-                update = update * norms[0] / norms[1]
+            ratios.append(norms[0] / norms[1] if min(norms) > 0 else 1.0)
+            update = update * (ratios[-1] if name == "lamb" else 1)
         weights[path] = weight - rate * (multipliers or {}).get(path, 1.0) * update
+    return ratios
 
 
 @pytest.mark.parametrize("multipliers", [None, {"kernel": 0.25, "zeros": 3.0}])
@@ -49,20 +54,27 @@ def test_steps_equal_numpy(name, multipliers):
         clip_norm=0.7,
         learning_rate_multipliers=multipliers,
     )
+    optimizer.build(variables)
+    if name == "lamb":
+        assert [v.name for v in optimizer.adapted_variables] == ["kernel", "zeros"]
+        assert not np.any(optimizer.last_trust_ratios)
     moments = {}
     for step in range(5):
         scale = [3.0, 0.01, 1.0, 1.0, 5.0][step]  # Clipped and not clipped.
         gradients = {p: scale * rng.normal(size=s) for p, s in shapes.items()}
         rate = 0.1 * (1 - step / 8)
-        reference_step(name, weights, gradients, moments, rate, 0.7, multipliers)
-        optimizer.apply_gradients(
-            [
-                (tf.constant(g, tf.float32), v)
-                for g, v in zip(gradients.values(), variables, strict=True)
-            ]
-        )
+        state = (weights, gradients, moments, rate, 0.7, multipliers)
+        ratios = reference_step(name, *state)
+        tensors = [tf.constant(g, tf.float32) for g in gradients.values()]
+        optimizer.apply(tensors, variables)
+        if name == "lamb":
+            found = optimizer.last_trust_ratios
+            np.testing.assert_allclose(found, ratios, rtol=2e-5, atol=2e-6)
     for variable, weight in zip(variables, weights.values(), strict=True):
         np.testing.assert_allclose(variable, weight, rtol=2e-5, atol=2e-6)
+    if name == "lamb":  # of some variables: the others have no ratio of this step
+        optimizer.apply(tensors[:1], variables[:1])
+        assert (np.array(optimizer.last_trust_ratios) > 0).tolist() == [True, False]
 
 
 def test_the_first_expression_that_is_found_sets_the_multiplier():
@@ -118,8 +130,7 @@ def test_repeated_ids_equal_the_dense_gradient(make):
     assert values[0][1] == pytest.approx(values[1][1], rel=1e-4)
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("name", ["lamb", "adamw"])
+@pytest.mark.parametrize(("name", "jit"), [("lamb", True), ("adamw", False)])
 def test_compile_and_fit_learn(name, jit):
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(1)
@@ -218,41 +229,6 @@ def test_slots_and_state_survive_a_checkpoint(tmp_path):
     }
 
 
-def test_lamb_keeps_the_trust_ratios_of_its_last_step():
-    rng = np.random.default_rng(5)
-    shapes = {"kernel": (3, 2), "bias": (2,), "table": (4,), "zero": (2,)}
-    variables = [
-        keras.Variable(rng.normal(size=shape).astype("float32"), name=name)
-        for name, shape in shapes.items()
-    ]
-    variables[-1].assign([0.0, 0.0])
-    optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9)
-    optimizer.build(variables)
-    adapted = optimizer.adapted_variables
-    assert [v.name for v in adapted] == ["kernel", "table", "zero"]
-    assert np.array_equal(optimizer.last_trust_ratios, [0.0, 0.0, 0.0])
-    for _ in range(2):
-        before = [keras.ops.convert_to_numpy(v) for v in adapted]
-        gradients = [
-            tf.constant(rng.normal(size=v.shape), tf.float32) for v in variables
-        ]
-        optimizer.apply(gradients, variables)
-    expected = []
-    for variable, old in zip(adapted, before, strict=True):
-        moments = [
-            keras.ops.convert_to_numpy(optimizer.slot(variable, name)) for name in "mv"
-        ]
-        update = moments[0] / (np.sqrt(moments[1]) + 1e-6) + 0.01 * old
-        norms = np.linalg.norm(old), np.linalg.norm(update)
-        expected.append(norms[0] / norms[1] if all(norms) else 1.0)
-    np.testing.assert_allclose(optimizer.last_trust_ratios, expected, rtol=1e-5)
-    # Only some of the variables: the others have no ratio of this step.
-    optimizer.apply(gradients[:1], variables[:1])
-    assert np.array_equal(
-        keras.ops.convert_to_numpy(optimizer.last_trust_ratios) > 0, [1, 0, 0]
-    )
-
-
 def test_state_of_lamb_without_trust_ratios_is_restored():
     variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
 
@@ -282,8 +258,8 @@ def test_state_of_lamb_without_trust_ratios_is_restored():
         ({"beta_1": 1.0}, "beta_1 must be"),
         ({"beta_2": -0.1}, "beta_2 must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
-        ({"ema_decay": 1.0}, "ema_decay must be in .*received"),
-        ({"ema_decay": -0.1}, "ema_decay must be in .*received"),
+        ({"ema_decay": 1.0}, "ema_decay must be .*received"),
+        ({"ema_decay": -0.1}, "ema_decay must be .*received"),
         ({"clip_norm": -1.0}, "clip_norm must be"),
         ({"clip_norm": float("nan")}, "clip_norm must be"),
         ({"exclude_from_weight_decay": ["("]}, "exclude_from_weight_decay must hold"),

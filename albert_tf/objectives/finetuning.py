@@ -7,7 +7,6 @@ Legend: `U` examples, `C` labels, `K` choices, `L` words or layers, `B` rows, `T
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import features
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import require
 from albert_tf.heads import FROZEN, JOINT, NONE
 from albert_tf.objectives.pretraining import cross_entropy
 
@@ -36,9 +35,9 @@ class FinetuningObjective:
 
     @property
     def shown(self) -> dict[str, str]:
-        """Metrics that a progress bar shows, with short names."""
+        """Metrics that a progress bar has room for, with short names."""
         accuracies = [name for name in self.measures if name.endswith("accuracy")]
-        return {n: n.replace("accuracy", "acc") for n in ("loss", *accuracies)}
+        return {n: n.replace("accuracy", "acc") for n in ("loss", *accuracies[:2])}
 
     def values(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what is summed, by measure: float32 tensors of any shape."""
@@ -142,11 +141,6 @@ class _Classes(FinetuningObjective):
             losses += self.label_smoothing * (other - losses)
         if not self.class_weights:
             return losses
-        if len(self.class_weights) != logits.shape[-1]:
-            raise ValueError(
-                f"class_weights: expected {logits.shape[-1]}, one per class, received "
-                f"{len(self.class_weights)}"
-            )
         weights = ops.convert_to_tensor(self.class_weights, dtype="float32")
         return losses * ops.take(weights, labels, axis=0)
 
@@ -305,22 +299,12 @@ class BeamSpan(Span):
             "answerability_accuracy": ops.cast(hits, "float32"),
         }
 
-    @property
-    def shown(self) -> dict[str, str]:
-        """Metrics that a progress bar shows, with short names."""
-        return {
-            "loss": "loss",
-            "start_accuracy": "start_acc",
-            "end_accuracy": "end_acc",
-        }
 
-
-_BY_PROBLEM_TYPE = {
+# By the head, or by what a text classifier's logits mean.
+_KINDS = {
     "single_label_classification": SingleLabel,
     "multi_label_classification": MultiLabel,
     "regression": Regression,
-}
-_BY_HEAD = {
     "token_classifier": Tagging,
     "multiple_choice": Choice,
     "question_answering": Span,
@@ -343,33 +327,17 @@ def for_task(
         label_smoothing: float in `[0, 1)`.
 
     Raises:
-        UsageError: If the head or the problem type is unknown, if a number is out of
-            range, or if the objective has no classes to weight or smooth.
+        UsageError: If there is no objective, or it has no classes to weight or smooth.
     """
-    kind = _BY_HEAD.get(head)
     if head == "text_classifier":
-        kind = _BY_PROBLEM_TYPE.get(problem_type or "single_label_classification")
-        known = ", ".join(_BY_PROBLEM_TYPE)
-        require(kind, f"problem_type must be one of {known}", problem_type)
-    known = ", ".join(_BY_HEAD)
-    require(kind, f"head must be one of text_classifier, {known}", head)
-    is_share = 0 <= label_smoothing < 1
-    require(is_share, "label_smoothing must be in [0, 1)", label_smoothing)
-    weights = tuple(float(weight) for weight in class_weights)
-    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        raise UsageError(
-            "class_weights must be finite numbers of at least 0, received "
-            f"{', '.join(map(str, weights))}"
-        )
+        head = problem_type or "single_label_classification"
+    require(head in _KINDS, f"objective: must be of {', '.join(_KINDS)}", head)
+    kind = _KINDS[head]
     if issubclass(kind, _Classes):
-        return kind(class_weights=weights, label_smoothing=float(label_smoothing))
-    for name, given in (
-        ("class_weights", weights),
-        ("label_smoothing", label_smoothing),
-    ):
-        if given:
-            what = problem_type if head == "text_classifier" else head
-            raise UsageError(f"{name}: {what} has no exclusive classes; leave it out")
+        return kind(tuple(class_weights), label_smoothing)
+    name = "class_weights" if class_weights else "label_smoothing"
+    rule = f"{name}: {head} has no exclusive classes; leave it out"
+    require(not class_weights and not label_smoothing, rule)
     return kind()
 
 
@@ -405,11 +373,6 @@ class WithExits(FinetuningObjective):
         """Names of the means, the loss that is differentiated first."""
         exits = [f"exit_{layer}_loss" for layer in range(1, self.num_exits + 1)]
         return (*self.task.measures, "final_loss", *exits)
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """Metrics that a progress bar shows, with short names."""
-        return self.task.shown
 
     def weights(self, batch):
         return self.task.weights(batch)

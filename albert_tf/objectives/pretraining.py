@@ -269,15 +269,8 @@ SENTENCE_ORDER = Term(
 )
 # Batches have one place for the label of a pair, and models one head of two classes,
 # both named after ALBERT's sentence order.
-NEXT_SENTENCE = Term(
-    name="nsp",
-    title="NSP",
-    logits="sop_logits",
-    # 0 the next sentence, 1 from another document.
-    labels=features.SENTENCE_ORDER_LABELS,
-    weights=features.SENTENCE_ORDER_WEIGHTS,
-    optional=True,
-)
+# 0 is the next sentence, 1 one from another document.
+NEXT_SENTENCE = dataclasses.replace(SENTENCE_ORDER, name="nsp", title="NSP")
 
 ALBERT = Objective(
     name="albert",

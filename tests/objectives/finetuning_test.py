@@ -64,79 +64,64 @@ def examples(rng, scale=3.0):
     tags[rng.random((U, L)) < 0.4] = -1
     tags[1] = -1  # a part without any label
     choices = (rng.random((U, K)) < 0.7).astype("int32")
-    choices[:, 0] = 1
+    choices[:, 0] = 1  # the right one
     padding = (np.arange(T) < integers(T - 3, U)[:, None] + 4).astype("int32")
     spans = {"start_positions": integers(4, U), "end_positions": integers(4, U)}
+    spans["padding_mask"] = padding
     logits = {"start_logits": normal(U, T), "end_logits": normal(U, T)}
-    beam = {**{k: np.where(padding, v, -1e30) for k, v in logits.items()}}
-    beam = {k: v.astype("float32") for k, v in beam.items()}
-    labels = integers(C, U)
+    beam = {k: np.where(padding, v, np.float32(-1e30)) for k, v in logits.items()}
+    beam["cls_logits"] = normal(U)
+    one, several = {"labels": integers(C, U)}, normal(U, L, C)
+    cells = {"labels": integers(2, U, C).astype("float32")}
+    choice = {"labels": np.zeros(U, "int32"), "choice_mask": choices}
     return {
-        "single": (SingleLabel(), normal(U, C), {"labels": labels}),
-        "weighted": (SingleLabel(WEIGHTS, 0.1), normal(U, C), {"labels": labels}),
-        "tags": (Tagging(), normal(U, L, C), {"labels": tags}),
-        "weighted tags": (Tagging(WEIGHTS, 0.1), normal(U, L, C), {"labels": tags}),
-        "multi": (
-            MultiLabel(),
-            normal(U, C),
-            {"labels": integers(2, U, C).astype("float32")},
-        ),
+        "single": (SingleLabel(), normal(U, C), one),
+        "weighted": (SingleLabel(WEIGHTS, 0.1), normal(U, C), one),
+        "tags": (Tagging(), several, {"labels": tags}),
+        "weighted tags": (Tagging(WEIGHTS, 0.1), several, {"labels": tags}),
+        "multi": (MultiLabel(), normal(U, C), cells),
         "regression": (Regression(), normal(U, 1), {"labels": normal(U)}),
-        "choice": (
-            Choice(),
-            normal(U, K),
-            {"labels": np.zeros(U, "int32"), "choice_mask": choices},
-        ),
-        "span": (Span(), logits, {**spans, "padding_mask": padding}),
-        "whole span": (
-            Span(mask_padding=False),
-            logits,
-            {**spans, "padding_mask": padding},
-        ),
-        "beam": (
-            BeamSpan(),
-            {**beam, "cls_logits": normal(U)},
-            {**spans, "is_impossible": integers(2, U), "padding_mask": padding},
-        ),
+        "choice": (Choice(), normal(U, K), choice),
+        "span": (Span(), logits, spans),
+        "whole span": (Span(mask_padding=False), logits, spans),
+        "beam": (BeamSpan(), beam, {**spans, "is_impossible": integers(2, U)}),
     }
 
 
 NAMES = list(examples(np.random.default_rng(0)))
 
 
-def span_loss(outputs, batch):
-    start = nll(outputs["start_logits"], batch["start_positions"])
-    return 0.5 * (start + nll(outputs["end_logits"], batch["end_positions"]))
+def weighted(logits, labels):
+    return np.array(WEIGHTS)[labels] * smoothed(logits, labels, 0.1)
+
+
+def span_loss(outputs, batch, mask=1):
+    starts, ends = (
+        nll(np.where(mask, outputs[f"{n}_logits"], -np.inf), batch[f"{n}_positions"])
+        for n in ("start", "end")
+    )
+    return 0.5 * (starts + ends)
+
+
+# The losses of the answers in NumPy, in float64.
+FORMULAS = {
+    "single": lambda x, b: nll(x, b["labels"]),
+    "weighted": lambda x, b: weighted(x, b["labels"]),
+    "tags": lambda x, b: nll(x, b["labels"])[b["labels"] >= 0],
+    "weighted tags": lambda x, b: weighted(x, b["labels"])[b["labels"] >= 0],
+    "multi": lambda x, b: sigmoid_nll(x, b["labels"]),
+    "regression": lambda x, b: (x[:, 0].astype("float64") - b["labels"]) ** 2,
+    "choice": lambda x, b: nll(np.where(b["choice_mask"], x, -np.inf), b["labels"]),
+    "span": lambda x, b: span_loss(x, b, b["padding_mask"]),
+    "whole span": span_loss,
+    "beam": lambda x, b: (
+        span_loss(x, b) + 0.5 * sigmoid_nll(x["cls_logits"], b["is_impossible"])
+    ),
+}
 
 
 def expected_loss(name, outputs, batch):
-    """The formula of each loss in NumPy, in float64."""
-    labels = batch.get("labels")
-    if name == "single":
-        return nll(outputs, labels).mean()
-    if name == "weighted":
-        return (np.array(WEIGHTS)[labels] * smoothed(outputs, labels, 0.1)).mean()
-    if name == "tags":
-        return nll(outputs, labels)[labels >= 0].mean()
-    if name == "weighted tags":
-        losses = np.array(WEIGHTS)[labels] * smoothed(outputs, labels, 0.1)
-        return losses[labels >= 0].mean()
-    if name == "multi":
-        return sigmoid_nll(outputs, labels).mean()
-    if name == "regression":
-        return ((outputs[:, 0].astype("float64") - labels) ** 2).mean()
-    if name == "choice":
-        # The first choice, which is always there, is the right one.
-        masked = np.where(batch["choice_mask"], outputs, -np.inf)
-        return nll(masked, labels).mean()
-    if name == "span":
-        mask = batch["padding_mask"]
-        masked = {k: np.where(mask, v, -np.inf) for k, v in outputs.items()}
-        return span_loss(masked, batch).mean()
-    if name == "whole span":
-        return span_loss(outputs, batch).mean()
-    answerability = sigmoid_nll(outputs["cls_logits"], batch["is_impossible"])
-    return (span_loss(outputs, batch) + 0.5 * answerability).mean()
+    return FORMULAS[name](outputs, batch).mean()
 
 
 def metrics_of(objective, outputs, batch):
@@ -213,12 +198,6 @@ def test_half_precision_outputs_are_summed_in_float32(name, rng):
         assert float(value) == pytest.approx(float(expected[key]), rel=1e-6), key
 
 
-def test_class_weights_are_one_per_class(rng):
-    objective = SingleLabel((1.0, 2.0))
-    with pytest.raises(ValueError, match="class_weights: expected 5, .* received 2"):
-        objective.sums(np.zeros((U, C), "float32"), {"labels": np.zeros(U, "int32")})
-
-
 def test_a_batch_without_any_tag_costs_nothing(rng):
     batch = {"labels": np.full((U, L), -1, "int32")}
     outputs = rng.normal(size=(U, L, C)).astype("float32")
@@ -229,29 +208,26 @@ def test_a_batch_without_any_tag_costs_nothing(rng):
 
 def test_metrics_count_hits():
     logits = np.eye(C, dtype="float32")[[0, 1, 2, 3]]
-    labels = np.array([0, 1, 2, 4])
-    assert metrics_of(SingleLabel(), logits, {"labels": labels})["accuracy"] == 0.75
-    tags = {"labels": np.array([[0, -1], [2, 4]])}
-    found = metrics_of(Tagging(), logits.reshape(2, 2, C), tags)
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    batch = {"labels": np.array([[1.0, 0, 1]])}
-    found = metrics_of(MultiLabel(), np.array([[2.0, 3.0, -1.0]], "float32"), batch)
-    assert found["accuracy"] == pytest.approx(1 / 3)
-    outputs = {
-        "start_logits": np.eye(4, dtype="float32")[[1, 2]],
-        "end_logits": np.eye(4, dtype="float32")[[3, 3]],
-        "cls_logits": np.array([-1.0, 1.0], "float32"),
-    }
-    batch = {
-        "start_positions": np.array([1, 3]),
-        "end_positions": np.array([3, 3]),
-        "is_impossible": np.array([0, 0]),
-    }
-    found = metrics_of(BeamSpan(), outputs, batch)
-    assert (found["start_accuracy"], found["end_accuracy"]) == (0.5, 1.0)
-    assert found["answerability_accuracy"] == 0.5
-    parts = found["span_loss"] + 0.5 * found["answerability_loss"]
-    assert found["loss"] == pytest.approx(parts)
+    several = {"start_logits": logits, "end_logits": logits[[1, 1, 2, 3]]}
+    several["cls_logits"] = np.array([-1, 1, 1, 1], "float32")
+    places = np.array([0, 1, 2, 4])
+    spans = {"start_positions": places, "end_positions": places}
+    spans["is_impossible"] = 0 * places
+    cells = {"labels": np.array([[1.0, 0, 1]])}
+    for objective, outputs, batch, expected in (
+        (SingleLabel(), logits, {"labels": places}, [0.75]),
+        (Tagging(), logits[None], {"labels": np.array([[0, -1, 2, 4]])}, [2 / 3]),
+        (MultiLabel(), np.array([[2.0, 3.0, -1.0]], "float32"), cells, [1 / 3]),
+        (
+            BeamSpan(),
+            several,
+            {**spans, "is_impossible": 0 * places},
+            [0.75, 0.5, 0.25],
+        ),
+    ):
+        found = metrics_of(objective, outputs, batch)
+        accuracies = [v for name, v in found.items() if name.endswith("accuracy")]
+        assert accuracies == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -285,15 +261,10 @@ def test_every_head_that_is_fine_tuned_has_an_objective():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("pretraining",), "head must be one of text_classifier, .* 'pretraining'"),
-        (("text_classifier", "ranking"), "problem_type must be one of .* 'ranking'"),
-        (("text_classifier", None, (), 1.0), r"label_smoothing must be in \[0, 1\)"),
-        (("text_classifier", None, (), float("nan")), "label_smoothing must be in"),
-        (("text_classifier", None, (1, -1)), "class_weights must be finite .* -1.0"),
-        (("text_classifier", None, (float("nan"),)), "class_weights must be finite"),
-        (("text_classifier", "regression", (1,)), "class_weights: regression has no"),
-        (("multiple_choice", None, (), 0.1), "label_smoothing: multiple_choice has no"),
-        (("beam_question_answering", None, (1,)), "class_weights: beam_question"),
+        (("pretraining",), "objective: must be of single_label_.* 'pretraining'"),
+        (("text_classifier", "ranking"), "objective: must be of .* 'ranking'"),
+        (("text_classifier", "regression", (1,)), "regression has no exclusive"),
+        (("multiple_choice", None, (), 0.1), "multiple_choice has no exclusive"),
     ],
 )
 def test_what_has_no_objective(arguments, message):

@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from albert_tf import config_json
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
 
@@ -41,15 +40,6 @@ SIZES = {
 }
 HF_ALBERT = {**SIZES, "model_type": "albert", "embedding_size": 6}
 HF_BERT = {**SIZES, "model_type": "bert"}
-
-
-def test_the_dialect_is_told_by_its_marks():
-    assert config_json.dialect(GOOGLE) == config_json.ORIGINAL
-    assert config_json.dialect(HF_ALBERT) == config_json.HUGGINGFACE
-    assert config_json.dialect({**SIZES, "layer_norm_eps": 1e-12}) == (
-        config_json.HUGGINGFACE
-    )
-    assert config_json.dialect(AlbertConfig().to_dict()) == config_json.OURS
 
 
 def test_the_released_file():

@@ -28,7 +28,7 @@ INPUT_FILE = flags.DEFINE_string(
     "Text, as for create_pretraining_data. Default: docstrings of installed packages.",
 )
 NUM_TRAIN_STEPS = flags.DEFINE_integer(
-    "num_train_steps", None, "Pretraining steps. Default: those of its config file."
+    "num_train_steps", None, "Steps of each training. Default: those of the recipe."
 )
 TOOLS = pathlib.Path(__file__).resolve().parent
 CONFIGS = TOOLS.parent / "configs" / "pretrain"
@@ -62,7 +62,8 @@ def main() -> None:
     values["cores"] = os.cpu_count() or 1
     for paragraph in files.read_text(RECIPE).split("\n\n"):
         name, *arguments = (one.format(**values) for one in shlex.split(paragraph))
-        if name == "pretrain" and (steps := NUM_TRAIN_STEPS.value) is not None:
+        steps = NUM_TRAIN_STEPS.value
+        if steps is not None and name in ("pretrain", "finetune"):
             arguments += [f"--num_train_steps={steps}"]
             arguments += [f"--num_warmup_steps={steps // 10}"]
         print(f"\n$ albert-tf {name} {shlex.join(arguments)}", flush=True)

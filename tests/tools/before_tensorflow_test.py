@@ -45,22 +45,14 @@ SERVED = ("id_column=i", "exit=layers:1", "max_seq_length=8", "split=dev")
 MISTAKES = {
     CREATE: [
         ("--input_file=none.txt", 1, "none.txt: no such file"),
-        (
-            "--input_file=tfds:a --tfds_data_dir=. --on_bad_input=error",
-            1,
-            "not prepared",
-        ),
+        ("--input_file=tfds:a --tfds_data_dir=.", 1, "a: not prepared in ."),
         ("--input_file=binary.txt", 1, "binary.txt: line 1: not UTF-8"),
         (f"--spm_model_file={TEXT}", 1, "input.txt: not a SentencePiece model"),
         ("--spm_model_file= --vocab_file=v", 2, "--vocab_file=v is not used"),
         ("--do_permutation", 2, "--do_permutation: not supported"),
         ("--input_file_mode=gz", 2, "--input_file_mode must be r, received 'gz'"),
         ("--masked_lm_prob=1.5", 2, "masked_lm_prob must be in (0, 1), received 1.5"),
-        (
-            "--max_predictions_per_seq=513",
-            2,
-            "must be at most --max_seq_length=512, rec",
-        ),
+        ("--max_predictions_per_seq=513", 2, "at most --max_seq_length=512, rec"),
         ("--random_next_sentence --pair_policy=none", 2, "not with --pair_policy=none"),
         ("--beam_option=--x=1", 2, "beam_option requires --runner"),
         ("--input_file=empty.txt", 1, "contains no training example"),
@@ -114,11 +106,7 @@ MISTAKES = {
     f"{PREDICT}mlm {TABLE}": [("", 2, "mlm: has no trained classifier")],
     f"{PREDICT}qa {TABLE}": [("", 2, "answers to questions are written as")],
     f"{PREDICT}nli --task=mnli": [
-        (
-            "--data_dir=glue",
-            2,
-            "expected one of test_matched, test_mismatched, received",
-        ),
+        ("--data_dir=glue", 2, "expected one of test_matched, test_mismatched, rec"),
     ],
     f"{PREDICT}served {TABLE}": [
         (f"--{flag}", 2, f"--{flag.split('=')[0]}: not with a SavedModel, received ")
@@ -136,31 +124,13 @@ MISTAKES = {
         ("--spm_model_file=none", 1, "none: "),
         ("--warmup_batch_sizes=1,x", 2, "sizes: expected positive numbers, at most"),
         ("--warmup_batch_sizes=1,10001", 2, "at most 10000 (with a larger request"),
-        (
-            "--quantization=float16",
-            2,
-            "--quantization: only with --format=litert, onnx",
-        ),
+        ("--quantization=float16", 2, "--quantization: only with --format=litert"),
         ("--eval_file=dev.tsv", 2, "--eval_file: only with --format=litert, onnx"),
         ("--text_column=a", 2, "--eval_file: max_accuracy_drop and flags"),
-        (
-            "--format=onnx --max_accuracy_drop=1",
-            2,
-            "--eval_file: max_accuracy_drop and",
-        ),
-        (
-            "--format=litert --max_accuracy_drop=nan",
-            2,
-            "must be a number, received nan",
-        ),
+        ("--format=onnx --max_accuracy_drop=1", 2, "--eval_file: max_accuracy_"),
+        ("--format=litert --max_accuracy_drop=nan", 2, "a number, received nan"),
         ("--format=litert --version=1", 2, "--version: only with --format=saved_mo"),
-        (
-            "--format=openvino --quantization=dynamic_int8",
-            *(
-                2,
-                "--quantization: must be one of none, bfloat16, int8_weights for openv",
-            ),
-        ),
+        ("--format=openvino --quantization=dynamic_int8", 2, "one of none, bfloat16"),
     ],
     "convert_checkpoint --input=m --format=tf1": [
         ("--output=o --input=none", 1, NO_FILE),
@@ -178,11 +148,7 @@ MISTAKES = {
         ("f --output_file=no/x.html", 2, "there is no folder no"),
     ],
     "benchmark": [
-        (
-            "--memory_megabytes=2,x",
-            2,
-            "--memory_megabytes: expected positive numbers, ",
-        ),
+        ("--memory_megabytes=2,x", 2, "--memory_megabytes: expected positive"),
         ("--topic=dta", 2, "--topic must be one of data, convert, finetune, st"),
     ],
     "glue_submission --prediction_dir=served --output_file=glue.zip": [

@@ -20,8 +20,8 @@ def test_whole_main_job(tmp_path):
     out = tmp_path / "out"
     result = run(
         f"--output_dir={out}",
-        "--input_file=docstrings:max_bytes=1500000",
-        "--num_train_steps=20",
+        "--input_file=docstrings:max_bytes=1000000",
+        "--num_train_steps=10",
     )
     assert result.returncode == 0, result.stdout + result.stderr
     for name in (

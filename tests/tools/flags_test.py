@@ -5,6 +5,8 @@ import collections
 import pytest
 
 from albert_tf.cli import help as help_module
+from albert_tf.converters.convert import VERIFY
+from albert_tf.converters.detect import FORMATS
 from tests.commands import flags_of_commands
 
 # Flags whose text depends on the command: what it reads and writes, ...
@@ -49,6 +51,13 @@ def test_every_flag_of_a_long_list_has_one_place(commands):
     for verb, own in commands.items():
         if len(own) > help_module.SHORT:
             assert set(own) <= set(words), (verb, set(own) - set(words))
+
+
+def test_choices_are_those_of_the_converter(commands):
+    """`--help` must not import it, as it imports TensorFlow."""
+    own = commands["convert_checkpoint"]
+    for name, values in (("format", FORMATS), ("from", FORMATS), ("verify", VERIFY)):
+        assert own[name].parser.enum_values == list(values)
 
 
 def test_one_name_has_one_text_and_one_check(commands):

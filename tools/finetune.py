@@ -42,9 +42,9 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that mistakes are reported at once.
     settings.check_source()
-    from albert_tf.training import examples, finetune_folder
+    from albert_tf.training import examples, run_folder
 
-    settings = finetune_folder.prepared(settings)
+    settings = run_folder.prepared(settings)
     read = examples.read_ahead(settings)
     from albert_tf.training.seeds import finetune
 

@@ -16,13 +16,13 @@ from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import collect_outputs
-from albert_tf.training import examples, finetune_folder, loop, outputs, start
+from albert_tf.training import examples, loop, outputs, start
 from albert_tf.training.callbacks import Callback, KeepWeights
 from albert_tf.training.evaluation import Collapse, Evaluator
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Run, devices
-from albert_tf.training.run_folder import BEST_FOLDER
+from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepared
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import is_one_of_several
@@ -35,7 +35,7 @@ def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict
     its results are returned. Arguments, result and errors are those of
     `seeds.finetune`, which handles `num_seeds` and the restart after a collapse.
     """
-    settings = finetune_folder.prepared(settings)
+    settings = prepared(settings)
     with devices(settings) as strategy:
         run = Finetuning(settings, strategy)
         run.read = read
@@ -60,7 +60,7 @@ class Finetuning(Run):
     def open_inputs(self) -> Iterator[Mapping[str, Any]]:
         """Opens the inputs, and the folder."""
         with self.read_inputs() as content:
-            self.folder = finetune_folder.open_run(self.settings, content)
+            self.folder = open_run(self.settings, content)
             self.folder.origin = self.start.origin
             yield {"other run in --output_dir": self.folder.replaces}
 
@@ -81,22 +81,13 @@ class Finetuning(Run):
             self.settings = settings.resolved(len(self.data.train), recipe)
             begin.use_dropout(self.settings.dropout)
             start.learning_rate_multipliers(settings.layerwise_decay, begin.config)
-            yield {
-                "data": self.data.digest(),
-                "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
-                "config": begin.config.to_dict(),
-                "init_checkpoint": begin.digest(),
-            }
-
-    def is_finished(self) -> bool:
-        """Returns whether the folder holds the results."""
-        return self.folder.is_finished
+            yield start.content_of(
+                self.data.digest(), tokenizer, begin.config, begin.checkpoint
+            )
 
     def result(self) -> dict[str, Any]:
         """Returns the results of the finished run."""
-        if not self.helper:
-            finetune_folder.tidy(self.folder.path)
-        return files.read_json(self.folder.join(finetune_folder.METRICS))
+        return files.read_json(self.folder.join(METRICS))
 
     def make_step(self) -> TrainStep:
         """Makes the model, with the weights to start from, and its step."""
@@ -134,10 +125,6 @@ class Finetuning(Run):
             "cannot replace; remove it, or give another folder",
         )
         return step
-
-    def taken(self) -> contextlib.AbstractContextManager[None]:
-        """Holds the folder, without the run that this one replaces."""
-        return finetune_folder.taken(self.folder)
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Returns the batches of an input pipeline, from those of step `start` on."""

@@ -9,8 +9,9 @@ from albert_tf.errors import require
 from albert_tf.heads import EXIT_MODES, FROZEN
 from albert_tf.settings import setting
 from albert_tf.tasks.opening import DataSettings
+from albert_tf.tasks.task import Recipe
 from albert_tf.text.inputs import check_max_seq_length
-from albert_tf.training.settings import TrainingSettings, usual_log_steps
+from albert_tf.training.settings import TrainingSettings
 
 ON_COLLAPSE = ("warn", "stop", "restart")
 # What else of a config a setting replaces that is given beside it: the steps of a
@@ -226,7 +227,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         share = self.warmup_proportion
         if share is not None:
             values.pop("num_warmup_steps", None)
-        given = {name: getattr(self, name) for name in _RECIPE_FIELDS}
+        names = [field.name for field in dataclasses.fields(Recipe)]
+        given = {name: getattr(self, name) for name in names}
         values |= {name: v for name, v in given.items() if v is not None}
         values.setdefault("learning_rate", 2e-5)
         batch = values.setdefault("train_batch_size", 32)
@@ -239,10 +241,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             values["keep"] = "last"
         warmup = steps // 10 if share is None else int(steps * share)
         values.setdefault("num_warmup_steps", warmup)
-        values["eval_steps"] = self.eval_steps
-        if self.eval_steps is None:
-            values["eval_steps"] = min(math.ceil(num_examples / batch), steps)
-        values["log_steps"] = self.log_steps or usual_log_steps(steps)
+        epoch = min(math.ceil(num_examples / batch), steps)
+        values["eval_steps"] = epoch if self.eval_steps is None else self.eval_steps
         # XLA, which a TPU always uses, compiles one shape.
         compiled = self.jit_compile or self.distribution == "tpu"
         values["fixed_length"] = self.fixed_length or compiled
@@ -275,20 +275,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
 
     def needs_dev(self) -> list[str]:
         """Returns the given settings that mean nothing without dev examples."""
-        asked = {
-            "early_stopping_patience": self.early_stopping_patience > 0,
-            "on_collapse": self.on_collapse != "warn",
-            "metric": bool(self.metric),
-            "num_seeds": self.num_seeds > 1,
-        }
-        return [name for name, is_given in asked.items() if is_given]
-
-
-_RECIPE_FIELDS = (
-    "learning_rate",
-    "train_batch_size",
-    "dropout",
-    "num_train_steps",
-    "num_warmup_steps",
-    "max_seq_length",
-)
+        names = ("early_stopping_patience", "on_collapse", "metric", "num_seeds")
+        usual = self.defaults()
+        return [name for name in names if getattr(self, name) != usual[name]]

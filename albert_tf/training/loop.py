@@ -20,7 +20,7 @@ from albert_tf.errors import DataError, Stopped, require
 from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.progress import Pace, Progress, Stopwatch
-from albert_tf.training.settings import Intervals
+from albert_tf.training.settings import Phase
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import is_one_of_several, share
@@ -75,7 +75,7 @@ class StopSignals(contextlib.AbstractContextManager):
 def train(
     step: TrainStep,
     batches: tf.distribute.DistributedDataset,
-    intervals: Intervals,
+    phase: Phase,
     checkpoints: TrainingCheckpoints,
     progress: Progress,
     evaluate: Evaluate | None,
@@ -84,7 +84,7 @@ def train(
     signals: StopSignals,
     end: int,
 ) -> None:
-    """Trains from the restored step to the last one.
+    """Trains from the restored step to the last one of a phase.
 
     A checkpoint that cannot be written, because a disk is full or a bucket does not
     answer, is reported and tried again with the next log line; only the last one must
@@ -93,7 +93,7 @@ def train(
     Args:
         step: `TrainStep`. Its objective also describes what was measured.
         batches: Training batches, starting at the restored step.
-        intervals: `Intervals`.
+        phase: `Phase`. The part of the run to train, and what is due when.
         checkpoints: `TrainingCheckpoints`. Checkpoints of the run, already restored.
         progress: `Progress`. Records and shows what is measured.
         evaluate: Function that returns metrics on held-out data, or None.
@@ -103,7 +103,7 @@ def train(
             stopped between two log lines makes the next one the same to the bit as if
             it had not been stopped.
         signals: `StopSignals`, already watching.
-        end: int. Last step of the run, of which this may be only a part.
+        end: int. Last step of the run, of which the phase may be only a part.
 
     Raises:
         DivergedError: If training diverges.
@@ -111,27 +111,27 @@ def train(
         Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
     """
     iterator = iter(batches)
-    done, last = checkpoints.step, intervals.num_train_steps
+    done, last = checkpoints.step, phase.last_step
     evaluated = {line["step"] for line in lines if line["split"] == "eval"}
-    if evaluate and intervals.evaluation_is_due(done) and done not in evaluated:
+    if evaluate and phase.evaluation_is_due(done) and done not in evaluated:
         _evaluate(step, evaluate, callbacks, done, progress)
     pace = Pace(fixed=is_one_of_several(step.strategy))
     watch, unsaved = Stopwatch(), False
     sums = _Sums(step, unfinished_at(lines, done))
     while done < last and not any(c.should_stop for c in callbacks):
-        count = pace.limit(intervals.next_count(done))
+        count = pace.limit(phase.next_count(done))
         pace.measured(count, sums.train(iterator, count))
         stop = _decide(step.strategy, signals, callbacks, done, sums.results)
         done += count
         progress.advance(done)
         stop &= done < end
-        save = stop or intervals.save_is_due(done)
+        save = stop or phase.save_is_due(done)
         # Also with every checkpoint, so that a run continued from it measures the
         # same.
-        if save or intervals.log_is_due(done):
+        if save or phase.log_is_due(done):
             values = sums.metrics(watch)
             progress.record("train", done, values)
-            if not (intervals.save_is_due(done) or intervals.log_is_due(done)):
+            if not (phase.save_is_due(done) or phase.log_is_due(done)):
                 progress.note(UNFINISHED, done, sums.unfinished())
             for callback in callbacks:
                 callback.on_log(values)
@@ -149,7 +149,7 @@ def train(
                     f"stopped at step {done:,} of {end:,}; the same command continues",
                     signals.received,
                 )
-            if evaluate and intervals.evaluation_is_due(done):
+            if evaluate and phase.evaluation_is_due(done):
                 _evaluate(step, evaluate, callbacks, done, progress)
     # Only the end of a run cannot do without its last checkpoint.
     _tried(checkpoints.finish, progress, "training goes on", must=last == end)

@@ -22,10 +22,9 @@ from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
-from albert_tf.training import finetune_folder
 from albert_tf.training.evaluation import calibrated
 from albert_tf.training.examples import CALIBRATION
-from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.run_folder import METRICS, REPORT, RunFolder
 
 CURVES_FILE = "curves.png"
 
@@ -67,19 +66,19 @@ def finish(run: Any) -> dict[str, Any]:
         if split.is_labelled:
             values = predictor.metrics(examples, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
-            with drawn_if_possible(finetune_folder.REPORT):
+            with drawn_if_possible(REPORT):
                 shown[name] = task.report(examples, answers, split.encoded)
             warn_of_collapse(task, examples, answers)
     text = files.to_json(results, indent=2) + "\n"
     results = json.loads(text)
-    contents[finetune_folder.METRICS] = _bytes(text)
+    contents[METRICS] = _bytes(text)
     report = files.to_json(_report(run, results, shown))
     contents[REPORT_FILE] = _bytes(report)
     shown = {"metric": run.selection.metric, "best_step": _best_step(run)}
     contents |= _pictures(run.folder, **shown, report=json.loads(report))
     with from_model(model, tokenizer) as checkpoint:
-        finetune_folder.write(
-            run.folder, contents, lambda out: write_files(checkpoint, out, "albert_tf")
+        run.folder.complete(
+            contents, lambda out: write_files(checkpoint, out, "albert_tf")
         )
     return results
 
@@ -181,9 +180,9 @@ def _pictures(
     with drawn_if_possible(CURVES_FILE):
         curves = read_run(folder.path).curves
         contents[CURVES_FILE] = draw_curves(curves, metric, best_step)
-    with drawn_if_possible(finetune_folder.REPORT):
+    with drawn_if_possible(REPORT):
         page = render_run(read_run(folder.path), is_finished=True, **known)
-        contents[finetune_folder.REPORT] = page
+        contents[REPORT] = page
     return contents
 
 
@@ -210,7 +209,7 @@ def report_of_a_stopped_run(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with drawn_if_possible(finetune_folder.REPORT):
+        with drawn_if_possible(REPORT):
             page = render_run(read_run(folder.path))
-            files.write_bytes(folder.join(finetune_folder.REPORT), page)
+            files.write_bytes(folder.join(REPORT), page)
         raise

@@ -23,21 +23,17 @@ from albert_tf.training.run import Run, devices
 from albert_tf.training.run_folder import (
     BEST_FOLDER,
     CHECKPOINT_FOLDER,
+    MODEL_FOLDER,
     RunFolder,
-    held,
-    tidy_finished,
 )
 from albert_tf.training.samples import Samples
-from albert_tf.training.start import make_pretrainer
+from albert_tf.training.start import content_of, make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import (
     TrainingCheckpoints,
     WeightAverages,
     latest_step,
 )
 from albert_tf.training.tensorflow.step import TrainStep
-
-MODEL_FOLDER = "model"
-_FOLDERS = (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)
 
 
 def pretrain(settings: PretrainSettings) -> str:
@@ -125,10 +121,9 @@ class Pretraining(Run):
                 choose_tokenizer(start, self.tokenizer)  # refuses that of other weights
                 self.folder.origin = start.origin
             self.data = RunBatches(settings, self.objective, self.tokenizer, replicas)
+            digests = pretrain_inputs.digests_of(self.data.records)
             self.folder.check_content(
-                pretrain_inputs.content_of(
-                    self.config, self.tokenizer, self.data.records, start
-                )
+                content_of(digests, self.tokenizer, self.config, start)
             )
             held_out = self.data.evaluated_on() if settings.eval_file else None
             yield {"held-out data": held_out}
@@ -142,8 +137,6 @@ class Pretraining(Run):
         model = self.result()
         if self.folder.model_is_outdated or not folders.is_complete(model):
             return False
-        if not self.helper:
-            tidy_finished(self.folder.path, *_FOLDERS)
         try:
             folders.verify(model)
         except folders.DamagedError as e:
@@ -186,17 +179,6 @@ class Pretraining(Run):
             start_warmup_step=settings.start_warmup_step,
         )
 
-    @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
-        """Holds the folder, with the tokenizer, which its checkpoints need."""
-        files.make_folder(self.folder.path)
-        with held(self.folder.path, *_FOLDERS):
-            self.folder.begin()
-            path = self.folder.join(self.tokenizer.file_name)
-            if not files.exists(path):
-                files.write_bytes(path, self.tokenizer.model)
-            yield
-
     @property
     def phases(self) -> Sequence[Any]:
         """More than one if sequences grow longer."""
@@ -207,10 +189,11 @@ class Pretraining(Run):
         writes = not self.helper
         self.skipped = SkippedBatches(self.folder.path, self.data.phases, writes)
         self.facts = {"batches left out": self.skipped.entries}
-        with contextlib.ExitStack() as stack:
-            if not self.helper:
-                stack.enter_context(outputs.report_of_a_stopped_run(self.folder))
-            stack.enter_context(data_errors())
+        path = self.folder.join(self.tokenizer.file_name)
+        if writes and not files.exists(path):
+            files.write_bytes(path, self.tokenizer.model)  # checkpoints need it
+        stopped = outputs.report_of_a_stopped_run(self.folder)
+        with stopped if writes else contextlib.nullcontext(), data_errors():
             super().train()
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
@@ -274,7 +257,7 @@ class Pretraining(Run):
         """Writes curves, page, card and model."""
         outputs.write_outputs(self)
         self.step.mark_trained()
-        # One in the way, which `held` has put back, is not that of this run.
+        # One in the way, which was put back, is not that of this run.
         save_pretrained(
             self.step.model, self.result(), tokenizer=self.tokenizer, overwrite=True
         )

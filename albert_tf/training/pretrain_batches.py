@@ -15,7 +15,6 @@ from absl import logging
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.records import shards
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.metrics_file import SKIPPED_FILE
@@ -154,28 +153,24 @@ class RunBatches:
         self.objective = objective
         self.phases = phases_of(settings)
         masking = _masking(settings, settings.masked_lm_prob, settings.ngram)
-        self._training = []
+        self._training: list[PretrainingData] = []
+        self.records, summaries = {}, []
         for phase in self.phases:
-            data = _open(phase.settings, "input_file", masking, objective, tokenizer)
-            self._training.append(data)
+            given, rows = phase.settings, phase.settings.train_batch_size
+            data = _open(given, "input_file", masking, objective, tokenizer)
             require(
-                data.num_rows >= phase.settings.train_batch_size,
-                f"--input_file={phase.settings.input_file}: must have a batch of "
-                f"{phase.settings.train_batch_size} rows; make more records, or "
-                "smaller batches",
+                data.num_rows >= rows,
+                f"--input_file={given.input_file}: must have a batch of {rows} rows; "
+                "make more records, or smaller batches",
                 data.num_rows,
                 error=DataError,
             )
-        lengths = [phase.settings.max_seq_length for phase in self.phases]
-        each = dict(zip(lengths, self._training, strict=True))
-        self.records = {length: data.records for length, data in each.items()}
+            self._training.append(data)
+            self.records[given.max_seq_length] = data.records
+            lasts = f"{given.max_seq_length} tokens until step {phase.last_step}"
+            summaries.append(f"{lasts}: {data.summary}")
         self.keeps_masks = any(data.keeps_masks for data in self._training)
-        self.summary = "; ".join(
-            f"{length} tokens until step {phase.last_step}: {data.summary}"
-            for phase, (length, data) in zip(self.phases, each.items(), strict=True)
-        )
-        if len(each) == 1:
-            self.summary = self._training[0].summary
+        self.summary = "; ".join(summaries) if len(summaries) > 1 else data.summary
         self._held_out = None
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
@@ -291,7 +286,16 @@ def _open(
         seed=settings.seed,
         packing=settings.packing,
     )
-    check_pair_policy(flag, pattern, objective)
+    known = " or ".join(objective.pair_policies)
+    for path in card_paths(data.records.paths):
+        # Records without a card are not checked.
+        policy = files.read_json(path).get("pair_policy")
+        require(
+            not policy or policy in objective.pair_policies,
+            f"--objective={objective.name} requires records made with "
+            f"--pair_policy={known}; --{flag}={pattern} was made with "
+            f"--pair_policy={policy} ({path})",
+        )
     defaults = settings.defaults()
     for name in _MASKS[flag] if data.keeps_masks else ():
         value = getattr(settings, name)
@@ -324,26 +328,3 @@ def _eval_masking(settings: PretrainSettings) -> MaskingConfig:
     except UsageError as e:
         given = f"--eval_masked_lm_prob={prob}, --eval_ngram={ngram}"
         raise UsageError(f"{given}: {e}") from None
-
-
-def check_pair_policy(flag: str, pattern: str, objective: Objective) -> None:
-    """Checks that the labels of records mean what an objective learns.
-
-    What they mean is recorded in the data card; records without one are not checked.
-
-    Args:
-        flag: str. Name of the flag that holds the pattern.
-        pattern: str. Records, as for `PretrainingData`, which has read their card.
-        objective: `Objective`.
-
-    Raises:
-        UsageError: If the card names a pair policy that the objective cannot learn.
-    """
-    for path in card_paths(shards.find_shards(pattern)):
-        policy = json.loads(files.read_text(path)).get("pair_policy")
-        require(
-            not policy or policy in objective.pair_policies,
-            f"--objective={objective.name} requires records made with "
-            f"--pair_policy={' or '.join(objective.pair_policies)}; "
-            f"--{flag}={pattern} was made with --pair_policy={policy} ({path})",
-        )

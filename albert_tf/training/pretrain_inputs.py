@@ -8,7 +8,6 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from albert_tf import facts
 from albert_tf.config import AlbertConfig
@@ -77,22 +76,11 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
     return load_tokenizer(settings.spm_model_file, **options)
 
 
-def content_of(
-    config: AlbertConfig,
-    tokenizer,
-    records: Mapping[int, RecordSet],
-    checkpoint: Checkpoint | None = None,
-) -> dict[str, Any]:
-    """Returns the content that, with its settings, determines the result of a run.
+def digests_of(records: Mapping[int, RecordSet]) -> dict[str, str]:
+    """Returns what identifies the training data of a run.
 
     Args:
-        config: `AlbertConfig`. Config of the model.
-        tokenizer: `Tokenizer`. The one that the records were made with.
         records: dict. The training data of each length, the longest last.
-        checkpoint: `Checkpoint` or None. The initial checkpoint, open.
-
-    Returns:
-        dict by the names that settings have as their "identity", ready for JSON.
     """
     data = {}
     for length, found in records.items():
@@ -102,12 +90,7 @@ def content_of(
             digests = [card.content_digest(files.read_json(path)) for path in cards]
             sha256 = hashlib.sha256("".join(digests).encode())
             data[f"card{ends}"] = sha256.hexdigest()
-    return {
-        "data": data,
-        "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
-        "config": config.to_dict(),
-        "init_checkpoint": "" if checkpoint is None else checkpoint.digest(),
-    }
+    return data
 
 
 def card_paths(paths: Iterable[str]) -> list[str]:

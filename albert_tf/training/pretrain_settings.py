@@ -11,10 +11,10 @@ import re
 from typing import Any
 
 from albert_tf.data.masking.config import most_predictions
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import require
 from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import setting
-from albert_tf.training.settings import Intervals, Phase, TrainingSettings
+from albert_tf.training.settings import Phase, TrainingSettings
 
 # The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs. LAMB's paper
 # (arXiv:1904.00962) has for BERT and this batch the same rate and warm-up of 1/40.
@@ -230,10 +230,6 @@ class PretrainSettings(TrainingSettings):
         """Returns settings with which a run may go on; see `TrainingSettings`."""
         return {"num_train_steps": self.change_num_train_steps}
 
-    def intervals(self) -> Intervals:
-        """Returns when the training loop logs, saves and evaluates."""
-        return super().intervals(self.iterations_per_loop)
-
 
 # Stands in --input_file for the length of a phase.
 PLACEHOLDER = "{length}"
@@ -251,8 +247,7 @@ def phases_of(settings: Any) -> list[Phase]:
     """
     if not settings.sequence_length_schedule:
         return [Phase(0, settings.num_train_steps, settings)]
-    parts = _parse(settings.sequence_length_schedule)
-    _check(settings, parts)
+    parts = _parts_of(settings)
     phases, first = [], 0
     for length, steps, batch in parts:
         # 77 predictions in 512 tokens are 20 in 128, as in the original.
@@ -265,51 +260,43 @@ def phases_of(settings: Any) -> list[Phase]:
             input_file=settings.input_file.replace(PLACEHOLDER, str(length)),
             max_seq_length=length,
             max_predictions_per_seq=predictions,
-            train_batch_size=batch or settings.train_batch_size,
+            train_batch_size=batch,
         )
         phases.append(Phase(first, first + steps, phase))
         first += steps
     return phases
 
 
-def _parse(schedule: str) -> list[tuple[int, int, int | None]]:
-    """Returns length, steps and batch of each phase."""
-    matches = [_PART.fullmatch(part.strip()) for part in schedule.split(",")]
-    parts = [
-        (int(m[1]), int(m[2]), None if m[3] is None else int(m[3]))
-        for m in matches
-        if m
-    ]
+def _parts_of(settings: Any) -> list[tuple[int, ...]]:
+    """Returns length, steps and batch of each phase, which fit the other settings."""
+    given, size = settings.sequence_length_schedule, settings.train_batch_size
+    matches = [_PART.fullmatch(part.strip()) for part in given.split(",")]
+    parts = [tuple(map(int, m.groups(size))) for m in matches if m]
     lengths = [length for length, *_ in parts]
-    numbers = [number for part in parts for number in part if number is not None]
     rising = lengths == sorted(set(lengths))
     require(
-        rising and len(parts) == len(matches) and 0 not in numbers,
+        rising and len(parts) == len(matches) and all(map(all, parts)),
         "--sequence_length_schedule must be rising lengths with positive numbers "
         "of steps and perhaps batch sizes, such as 128:9000,512:1000 or "
         "128:9000:4096,512:1000:1024",
-        schedule,
+        given,
+    )
+    schedule = f"--sequence_length_schedule={given}"
+    steps = sum(steps for _, steps, _ in parts)
+    for name, value, what in (
+        ("num_train_steps", steps, "sum"),
+        ("max_seq_length", lengths[-1], "longest"),
+    ):
+        found, rule = getattr(settings, name), f"--{name} must be {value}"
+        require(found == value, f"{rule}, the {what} of {schedule}", found)
+    require(
+        len(parts) == 1 or PLACEHOLDER in settings.input_file,
+        f"--input_file must contain {PLACEHOLDER} with {schedule}, because each "
+        f"length needs its own records, received {settings.input_file}",
+    )
+    require(
+        not settings.scale_learning_rate or {batch for *_, batch in parts} == {size},
+        f"--scale_learning_rate knows one --train_batch_size={size}, received "
+        f"{schedule}; give the rate itself",
     )
     return parts
-
-
-def _check(settings: Any, parts: list[tuple[int, int, int | None]]) -> None:
-    schedule = f"--sequence_length_schedule={settings.sequence_length_schedule}"
-    for name, value, what in (
-        ("num_train_steps", sum(steps for _, steps, _ in parts), "sum"),
-        ("max_seq_length", parts[-1][0], "longest"),
-    ):
-        given = getattr(settings, name)
-        fits = given == value
-        require(fits, f"--{name} must be {value}, the {what} of {schedule}", given)
-    if len(parts) > 1 and PLACEHOLDER not in settings.input_file:
-        raise UsageError(
-            f"--input_file must contain {PLACEHOLDER} with {schedule}, because each "
-            f"length needs its own records, received {settings.input_file}"
-        )
-    sizes = {batch or settings.train_batch_size for *_, batch in parts}
-    if settings.scale_learning_rate and sizes != {settings.train_batch_size}:
-        raise UsageError(
-            "--scale_learning_rate knows one --train_batch_size="
-            f"{settings.train_batch_size}, received {schedule}; give the rate itself"
-        )

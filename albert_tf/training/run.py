@@ -98,9 +98,9 @@ class Run(abc.ABC):
         Yields facts that workers compare, in addition to the content.
         """
 
-    @abc.abstractmethod
     def is_finished(self) -> bool:
         """Returns whether the folder holds what the run would leave."""
+        return self.folder.is_finished
 
     @abc.abstractmethod
     def result(self) -> Any:
@@ -109,10 +109,6 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def make_step(self) -> TrainStep:
         """Makes model, objective and optimizer; nothing has been written yet."""
-
-    @abc.abstractmethod
-    def taken(self) -> contextlib.AbstractContextManager[None]:
-        """Holds the folder, in which the run is begun."""
 
     @property
     def phases(self) -> Sequence[Phase]:
@@ -164,13 +160,15 @@ class Run(abc.ABC):
             facts = {**self.folder.content, **facts, FINISHED: finished}
             check_agreement(self.strategy, facts)
             if finished:
+                if not self.helper:
+                    self.folder.tidy()
                 return self.result()
             self.step = self.make_step()
         if self.helper:
             self.train()
             return None
         # Nothing is written or removed before all that can be wrong has been checked.
-        with self.taken():
+        with self.folder.taken():
             self.train()
             return self.finish()
 
@@ -270,7 +268,7 @@ class Run(abc.ABC):
                 )
                 try:
                     loop.train(
-                        *(step, batches, phase.intervals(), checkpoints, progress),
+                        *(step, batches, phase, checkpoints, progress),
                         *(evaluate, [*callbacks, guard], lines, signals),
                         end=last,
                     )

@@ -1,29 +1,40 @@
 """The folder of a run: which run it holds, and whether that run may be continued.
 
-`finetune_folder` has what only the folder of a fine-tuning run needs, whose place the
-finished model takes.
+While a fine-tuning run is unfinished, its folder holds its record, metrics and
+checkpoints and is no model. The files of the finished folder are put into it one by
+one, and the record that says so is the last of them.
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.reports.environment import CODE, ONEDNN, describe_environment, versions
+from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
+from albert_tf.reports.run_files import REPORT_FILE
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
+from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.settings import TrainingSettings
 
 RUN_FILE = "run.json"
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
+MODEL_FOLDER = "model"
+TRIALS_FOLDER = "trials"
+TRIALS_FILE = "trials.json"
+METRICS = "metrics.json"
+REPORT = "report.html"
 # Facts that workers compare: a folder that not all see, or see late, has others.
 EVALUATED = "evaluations on record"
 FINISHED = "finished run in --output_dir"
@@ -34,38 +45,24 @@ _VERSIONS = "versions"
 # How a setting is compared: itself, itself after the others, or by what it names.
 _BY_VALUE = (True, "follows")
 # What a folder may hold that is free: a lock, and what a new disk has.
-FREE = (LOCK_FILE, "lost+found")
+_FREE = (LOCK_FILE, "lost+found")
 # Locks never taken, and half-written files, also those of earlier versions.
 _LEFTOVER = re.compile(
     r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
     r"|run\.json\.tmp-[0-9a-f]{8}"
 )
-
-
-@contextlib.contextmanager
-def held(path: str, *inside: str) -> Iterator[None]:
-    """Holds the lock of a run folder, tidied, inside a `with` statement.
-
-    Args:
-        path: str. The folder.
-        inside: str. Names of folders in it that are to be tidied as well.
-
-    Raises:
-        UsageError: If another process holds the lock.
-    """
-    with locked(path):
-        for name in (path, *(files.join(path, name) for name in inside)):
-            folders.tidy(name)
-        yield
-
-
-def tidy_finished(path: str, *inside: str) -> None:
-    """Removes from a finished run what its killed processes left; as for `held`."""
-    names = [path, *(files.join(path, name) for name in inside)]
-    if any(map(folders.leftovers, names)) or files.exists(files.join(path, LOCK_FILE)):
-        # A living process that holds the lock tidies, or is about to.
-        with contextlib.suppress(UsageError), held(path, *inside):
-            pass
+# What only an unfinished run of fine-tuning needs.
+_TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS}
+# Files of such a run and of its model; the last two are what `evaluate --exits_curve`
+# writes. Predictions are recognized by their names; those of the first dev set have no
+# other name before them.
+_RUN_NAMES = {METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
+_RUN_NAMES |= {"config.json", "model.safetensors", "spiece.model", "tokenizer.json"}
+_RUN_NAMES |= {folders.MANIFEST, "curves.png", "tensorboard", "exits.json", "exits.png"}
+_PREDICTIONS = re.compile(
+    r"((dev_mismatched|test(_(mis)?matched)?|ax)_)?predictions"
+    r"(\.(tsv|jsonl|json)|_nbest\.json|_null_odds\.json)"
+)
 
 
 class RunFolder:
@@ -111,7 +108,7 @@ class RunFolder:
         require(is_free, f"{where}: must be a folder, is a file")
         found = files.list_folder(self.path) if is_folder else []
         # What a process killed at its start leaves behind.
-        found = [n for n in found if n not in FREE and not _LEFTOVER.fullmatch(n)]
+        found = [n for n in found if n not in _FREE and not _LEFTOVER.fullmatch(n)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
         self._was_begun = RUN_FILE in found and not replaces
         if not self._was_begun:
@@ -224,6 +221,32 @@ class RunFolder:
                 changes[_VERSIONS] = environment[_VERSIONS]
             self._write({**self._recorded, **changes})
 
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Holds the folder, in which the run is begun, inside a `with` statement.
+
+        Raises:
+            UsageError: If another process holds the folder.
+        """
+        files.make_folder(self.path)
+        with self._held():
+            if self.replaces:
+                self._remove_run()
+            self.begin()
+            yield
+
+    def tidy(self) -> None:
+        """Removes from a finished run what its killed processes left."""
+        # A living process that holds the lock tidies, or is about to.
+        if (
+            any(map(folders.leftovers, self._places()))
+            or files.exists(self.join(LOCK_FILE))
+            or (self.is_finished and self._unneeded())
+        ):
+            with contextlib.suppress(UsageError), self._held():
+                if self.is_finished:
+                    self._remove(self._unneeded())
+
     def finish(self) -> None:
         """Records that the model in the folder is that of the run's settings."""
         if self.model_is_outdated:
@@ -231,6 +254,63 @@ class RunFolder:
             record.pop(_OUTDATED, None)
             self._write(record)
             self.model_is_outdated = False
+
+    def complete(
+        self,
+        contents: Mapping[str, bytes],
+        write_model: Callable[[folders.FolderWriter], None] = lambda out: None,
+    ) -> None:
+        """Makes the folder of a run of fine-tuning that of the finished one.
+
+        What a continued run needs stays until the finished folder is complete.
+
+        Args:
+            contents: dict. Contents of files by name.
+            write_model: callable. Writes the files of the model, if `contents` lacks
+                them.
+        """
+        record = {**self.record(), "finished": True}
+        last = ("config.json", folders.MANIFEST, RUN_FILE)
+        with folders.adding(self.path, last) as out:
+            write_model(out)
+            for name, data in contents.items():
+                out.write(name, data)
+            out.write_json(RUN_FILE, record)
+        self._remove(self._unneeded())
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Holds the lock of the folder, which is tidied, inside a `with` statement."""
+        with locked(self.path):
+            for path in self._places():
+                folders.tidy(path)
+            yield
+
+    def _places(self) -> list[str]:
+        """Returns the folders in which a killed process may have left something."""
+        return [
+            self.path,
+            *map(self.join, (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)),
+        ]
+
+    def _unneeded(self) -> set[str]:
+        return _TEMPORARY.intersection(files.list_folder(self.path))
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            files.remove_tree(self.join(name))
+
+    def _remove_run(self) -> None:
+        """Removes the run that this one replaces, and nothing else."""
+        # Whatever happens now, this is not a finished run any more.
+        self._write({"kind": self.settings.kind, "settings": {}})
+        own = _RUN_NAMES | _TEMPORARY
+        self._remove(
+            name
+            for name in sorted(files.list_folder(self.path))
+            if name in own or files.is_leftover(name) or _PREDICTIONS.fullmatch(name)
+        )
+        files.remove(self.join(RUN_FILE))
 
     def _write(self, record: Mapping[str, Any]) -> None:
         files.write_text(self.join(RUN_FILE), files.to_json(record, indent=2) + "\n")
@@ -297,3 +377,97 @@ def _short(value: Any) -> str:
     if isinstance(value, str) and len(value) == 64:
         return f"{value[:12]}…"
     return repr(value)
+
+
+def is_run(path: str) -> bool:
+    """Returns whether a folder holds a fine-tuning run, finished or not."""
+    record = files.read_record(files.join(path, RUN_FILE))
+    return record.get("kind") == FinetuneSettings.kind
+
+
+def prepared(settings: FinetuneSettings) -> FinetuneSettings:
+    """Checks settings and folder before anything is read.
+
+    Returns:
+        The settings, with the path of the folder as it will be used.
+
+    Raises:
+        UsageError: If a setting is invalid, or the folder cannot be used.
+    """
+    settings.check_source()
+    settings.check_given()
+    path = settings.output_dir.rstrip("/") or "/"
+    if not files.is_remote(path):
+        path = os.path.realpath(path)
+        folders.restore(path)  # an earlier version may have been killed renaming it
+    names = files.list_folder(path) if files.is_folder(path) else [path]
+    used = any(not (name in _FREE or files.is_leftover(name)) for name in names)
+    if used and files.exists(path) and not is_run(path):
+        raise UsageError(
+            f"output_dir: {path} is not a fine-tuning run and is therefore not "
+            "overwritten"
+            if settings.overwrite
+            else f"output_dir: {path} exists already and is not a fine-tuning run; "
+            "give a new or an empty folder"
+        )
+    if not files.is_remote(path):
+        _check_writable(path)
+    return dataclasses.replace(settings, output_dir=path)
+
+
+def _check_writable(path: str) -> None:
+    """Checks, before hours of training, that files can be made in a local folder.
+
+    Nothing is left on the disk.
+    """
+    parent = path
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    # Processes that start at the same moment know this name, and tidy it.
+    probe = os.path.join(parent, f".lock-{uuid.uuid4().hex[:8]}")
+    try:
+        os.mkdir(probe)
+        files.remove_empty_folder(probe)
+    except OSError as e:
+        cannot = "written" if parent == path else f"created in {parent}"
+        raise UsageError(
+            f"output_dir: {path} cannot be {cannot}: {e.strerror}"
+        ) from None
+
+
+def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
+    """Opens the folder of a run, to begin it or to continue it; changes nothing.
+
+    Args:
+        settings: `FinetuneSettings`. Resolved settings.
+        content: dict. See `RunFolder.check_content`.
+
+    Returns:
+        The `RunFolder`, which replaces another run in it, or a damaged one, that may be
+        replaced.
+
+    Raises:
+        UsageError: If it holds another run that may not be replaced.
+        DataError: If the run in it is finished, but damaged, and may not be replaced.
+    """
+    try:
+        run = RunFolder(settings)
+        run.check_content(content)
+        if run.is_finished:
+            folders.verify(run.path)
+        else:
+            run.check_versions()
+        return run
+    except folders.DamagedError as e:
+        if not settings.overwrite:
+            raise DataError(f"{e}; --overwrite makes the run again") from None
+    except UsageError as e:
+        if not is_run(settings.output_dir):
+            raise
+        if not settings.overwrite:
+            raise UsageError(
+                f"{e}; give another folder, or --overwrite to replace that run"
+            ) from None
+    run = RunFolder(settings, replaces=True)
+    run.check_content(content)
+    return run

@@ -17,13 +17,20 @@ from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import files
-from albert_tf.training import finetune_folder
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.finetune import Finetuning, finetune_once
-from albert_tf.training.finetune_folder import TRIALS_FOLDER
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.run_folder import RUN_FILE, RunFolder
+from albert_tf.training.run_folder import (
+    METRICS,
+    REPORT,
+    RUN_FILE,
+    TRIALS_FILE,
+    TRIALS_FOLDER,
+    RunFolder,
+    open_run,
+    prepared,
+)
 
 # After so many collapses in a row, another seed is no cure.
 MAX_COLLAPSES = 5
@@ -51,18 +58,18 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
             "num_seeds, on_collapse=restart: not with "
             "distribution=multi_worker, whose workers would have to agree on them"
         )
-    settings = finetune_folder.prepared(settings)
+    settings = prepared(settings)
     command = Finetuning(settings, tf.distribute.get_strategy())
     command.read = read
     with command.read_inputs() as content:
         origin = command.start.origin
     # As given: each seed resolves the settings for itself.
-    folder = finetune_folder.open_run(settings, content)
+    folder = open_run(settings, content)
     if folder.is_finished:
-        finetune_folder.tidy(folder.path)
-        return files.read_json(folder.join(finetune_folder.METRICS))
+        folder.tidy()
+        return files.read_json(folder.join(METRICS))
     folder.origin = origin
-    with finetune_folder.taken(folder):
+    with folder.taken():
         # A branch on a hub may move before the last trial begins.
         start = origin or settings.init_checkpoint
         pinned = dataclasses.replace(settings, init_checkpoint=start)
@@ -118,20 +125,17 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     results = {**best["results"], "trials": summary}
     source = folder.join(TRIALS_FOLDER, best["name"])
     # Without the lock, and without the page, which may be that of the seed alone.
-    left_out = (".lock", RUN_FILE, finetune_folder.REPORT)
+    left_out = (".lock", RUN_FILE, REPORT)
     contents = {
         name: files.read_bytes(files.join(source, name))
         for name in files.tree(source)
         if not name.startswith(left_out)
     }
-    for name, content in (
-        (finetune_folder.METRICS, results),
-        (finetune_folder.TRIALS_FILE, trials),
-    ):
+    for name, content in ((METRICS, results), (TRIALS_FILE, trials)):
         contents[name] = (files.to_json(content, indent=2) + "\n").encode()
-    with drawn_if_possible(finetune_folder.REPORT):
+    with drawn_if_possible(REPORT):
         run = read_run(source, os.path.basename(folder.path), folder.record())
         page = render_run(run, is_finished=True, trials=summary)
-        contents[finetune_folder.REPORT] = page
-    finetune_folder.write(folder, contents)
+        contents[REPORT] = page
+    folder.complete(contents)
     return results

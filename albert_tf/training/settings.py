@@ -14,53 +14,6 @@ from albert_tf.optimizers.arguments import (
 from albert_tf.settings import check_fields, describe, setting
 
 
-def usual_log_steps(num_train_steps: int) -> int:
-    """Returns a number of steps between log lines that gives a short run a curve."""
-    return max(1, min(100, num_train_steps // 20))
-
-
-@dataclasses.dataclass(frozen=True)
-class Intervals:
-    """How long a run is, and after how many steps something is due.
-
-    Args:
-        num_train_steps: int. Number of updates of the whole run.
-        log_steps: int. Steps between log lines.
-        save_checkpoints_steps: int. Steps between checkpoints.
-        eval_steps: int. Steps between evaluations; 0: only at the end.
-        iterations_per_loop: int. Maximum number of steps per call of the graph.
-    """
-
-    num_train_steps: int
-    log_steps: int = 100
-    save_checkpoints_steps: int = 5000
-    eval_steps: int = 0
-    iterations_per_loop: int = 100
-
-    def next_count(self, done: int) -> int:
-        """Returns how many steps to train before something is due."""
-        boundaries = [self.log_steps, self.save_checkpoints_steps]
-        boundaries += [self.eval_steps] if self.eval_steps else []
-        counts = [every - done % every for every in boundaries]
-        return min(*counts, self.num_train_steps - done, self.iterations_per_loop)
-
-    def log_is_due(self, done: int) -> bool:
-        """Returns whether a log line is due after `done` steps."""
-        return self._is_due(done, self.log_steps)
-
-    def save_is_due(self, done: int) -> bool:
-        """Returns whether a checkpoint is due after `done` steps."""
-        return self._is_due(done, self.save_checkpoints_steps)
-
-    def evaluation_is_due(self, done: int) -> bool:
-        """Returns whether an evaluation is due after `done` steps."""
-        return self._is_due(done, self.eval_steps)
-
-    def _is_due(self, done: int, every: int) -> bool:
-        at_end = done == self.num_train_steps
-        return done > 0 and (at_end or bool(every) and done % every == 0)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """What every training is given, under the original's flag names.
@@ -147,6 +100,8 @@ class TrainingSettings:
     jit_compile: bool = False
     seed: int = setting(12345, minimum=0, maximum=2**31 - 1)
 
+    # Maximum number of steps per call of the graph.
+    iterations_per_loop: ClassVar[int] = 20
     # What `run.json` says the run does; of a run of pretraining it says nothing.
     kind: ClassVar[str] = ""
     # Settings of earlier versions, with the value of a run that is one of today.
@@ -183,16 +138,6 @@ class TrainingSettings:
         most = self.num_train_steps - self.num_warmup_steps
         rule = f"must be from 1 to {most}, the steps after the warm-up"
         require(0 < steps <= most, f"--num_decay_steps {rule}", steps)
-
-    def intervals(self, iterations_per_loop: int = 20) -> Intervals:
-        """Returns when the training loop logs, saves and evaluates."""
-        return Intervals(
-            self.num_train_steps,
-            log_steps=self.log_steps or usual_log_steps(self.num_train_steps),
-            save_checkpoints_steps=self.save_checkpoints_steps,
-            eval_steps=self.eval_steps,
-            iterations_per_loop=iterations_per_loop,
-        )
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -245,7 +190,9 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Consecutive steps with rows of one length.
+    """Consecutive steps with rows of one length, and what is due after which of them.
+
+    At the end of a phase everything is due, as at the end of a run.
 
     Attributes:
         first_step: int. Updates made before it.
@@ -257,7 +204,31 @@ class Phase:
     last_step: int
     settings: Any
 
-    def intervals(self) -> Intervals:
-        """Returns when something is due; the end of the phase is the end of a run."""
-        intervals = self.settings.intervals()
-        return dataclasses.replace(intervals, num_train_steps=self.last_step)
+    @property
+    def log_steps(self) -> int:
+        """Steps between log lines; by default, a short run has a curve, too."""
+        usual = max(1, min(100, self.settings.num_train_steps // 20))
+        return self.settings.log_steps or usual
+
+    def next_count(self, done: int) -> int:
+        """Returns how many steps to train before something is due."""
+        settings = self.settings
+        regular = self.log_steps, settings.save_checkpoints_steps, settings.eval_steps
+        counts = [every - done % every for every in regular if every]
+        return min(*counts, self.last_step - done, settings.iterations_per_loop)
+
+    def log_is_due(self, done: int) -> bool:
+        """Returns whether a log line is due after `done` steps."""
+        return self._is_due(done, self.log_steps)
+
+    def save_is_due(self, done: int) -> bool:
+        """Returns whether a checkpoint is due after `done` steps."""
+        return self._is_due(done, self.settings.save_checkpoints_steps)
+
+    def evaluation_is_due(self, done: int) -> bool:
+        """Returns whether an evaluation is due; if `eval_steps` is 0, at the end."""
+        return self._is_due(done, self.settings.eval_steps)
+
+    def _is_due(self, done: int, every: int) -> bool:
+        at_end = done == self.last_step
+        return done > 0 and (at_end or bool(every) and done % every == 0)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -23,6 +23,7 @@ from albert_tf.heads import find as find_head
 from albert_tf.tasks import labels
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
+from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain_settings import PretrainSettings
 
@@ -41,6 +42,31 @@ _NOT_IN_FILES = (
     "mlm_layer_norm_eps",
     "share_layer_norm",
 )
+
+
+def content_of(
+    data: Mapping[str, str],
+    tokenizer: Tokenizer,
+    config: AlbertConfig,
+    checkpoint: Checkpoint | None,
+) -> dict[str, Any]:
+    """Returns the content that, with its settings, determines the result of a run.
+
+    Args:
+        data: dict. Digests of the examples.
+        tokenizer: `Tokenizer`. That of the examples.
+        config: `AlbertConfig`. Config of the model.
+        checkpoint: `Checkpoint` or None. The initial checkpoint, open.
+
+    Returns:
+        dict by the names that settings have as their "identity", ready for JSON.
+    """
+    return {
+        "data": data,
+        "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
+        "config": config.to_dict(),
+        "init_checkpoint": "" if checkpoint is None else checkpoint.digest(),
+    }
 
 
 class Start:
@@ -169,10 +195,6 @@ class Start:
     def origin(self) -> str | None:
         """The checkpoint's name on a hub, with the commit; None for local files."""
         return None if self.checkpoint is None else self.checkpoint.origin
-
-    def digest(self) -> str:
-        """Returns a digest of the weights, the same in every format."""
-        return "" if self.checkpoint is None else self.checkpoint.digest()
 
     def _remove_head(self) -> None:
         """Leaves the encoder, so that a new head is built on it."""

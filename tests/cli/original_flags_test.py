@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from albert_tf.tasks.registry import find_task
-from albert_tf.training import finetune_folder
+from albert_tf.training import run_folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.commands import fresh_flags, run_command
 from tests.imports import ROOT
@@ -81,7 +81,7 @@ def given(monkeypatch):
                     found[name] = value
             raise SystemExit
 
-        monkeypatch.setattr(finetune_folder, "prepared", prepared)
+        monkeypatch.setattr(run_folder, "prepared", prepared)
         done = run_command("finetune", *arguments)
         return found or done
 

@@ -17,7 +17,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.storage import folders
 from albert_tf.training import finetune
-from albert_tf.training import finetune_folder as folder
+from albert_tf.training import run_folder as folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.tensorflow.step import TrainStep
 from tests.training.runs import command_line, finetuning, run

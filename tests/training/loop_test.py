@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import types
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,7 @@ from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard
 from albert_tf.training.loop import StopSignals
 from albert_tf.training.progress import Stopwatch
-from albert_tf.training.settings import Intervals
+from albert_tf.training.settings import Phase
 
 
 class CountingObjective(Objective):
@@ -92,18 +93,25 @@ class Recorder:
         self.said.append(text)
 
 
-def intervals(steps, log_steps, save, evaluate=0, loop=10):
-    return Intervals(steps, log_steps, save, evaluate, loop)
+def phase(steps, log_steps, save, evaluate=0, calls=10):
+    settings = types.SimpleNamespace(
+        log_steps=log_steps,
+        save_checkpoints_steps=save,
+        eval_steps=evaluate,
+        iterations_per_loop=calls,
+        num_train_steps=steps,
+    )
+    return Phase(0, steps, settings)
 
 
 def train(
     recorder, step=None, evaluate=None, callbacks=(), lines=(), due=None, end=None
 ):
-    step, due = step or CountingStep(recorder.step), due or intervals(7, 3, 2, 4)
+    step, due = step or CountingStep(recorder.step), due or phase(7, 3, 2, 4)
     with StopSignals() as signals:
         loop.train(
             *(step, [], due, recorder, recorder, evaluate, callbacks, lines),
-            *(signals, end or due.num_train_steps),
+            *(signals, end or due.last_step),
         )
 
 
@@ -203,7 +211,7 @@ def judged(lines):
 
 @pytest.mark.parametrize("stops", [[1], [5], [6], [8], [1, 2, 4, 5, 7, 8]], ids=str)
 def test_a_stopped_run_measures_as_one_that_was_not(stops):
-    due = intervals(13, 3, 7, loop=1)
+    due = phase(13, 3, 7, calls=1)
     whole, recorder, lines = Recorder(), Recorder(), []
     train(whole, due=due)
     for stop in [*stops, None]:
@@ -226,7 +234,7 @@ def test_the_time_of_a_stopped_run_counts(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: 10.0 * next(clock))
     with pytest.raises(Stopped):
-        due = intervals(9, 3, 5000, loop=1)
+        due = phase(9, 3, 5000, calls=1)
         train(recorder, CountingStep(signal_at=2), due=due)
     early, unfinished = recorder.lines
     assert unfinished["seconds"] == 2.0 / early["tokens_per_second"] > 0

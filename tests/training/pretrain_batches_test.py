@@ -15,7 +15,6 @@ from albert_tf.training.pretrain_batches import (
     RunBatches,
     SkippedBatches,
     _eval_masking,
-    check_pair_policy,
 )
 from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.training.runs import RECORDS, pretraining
@@ -30,8 +29,8 @@ def settings(tmp_path):
 
 @pytest.fixture
 def make(settings, tokenizer):
-    def make(replicas=1, **changes):
-        return RunBatches(settings(**changes), ALBERT, tokenizer, replicas)
+    def make(replicas=1, learned=ALBERT, **changes):
+        return RunBatches(settings(**changes), learned, tokenizer, replicas)
 
     return make
 
@@ -130,16 +129,15 @@ def test_masks_that_an_evaluation_cannot_have(settings):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_labels_must_mean_what_is_learned(records, objective):
+def test_labels_must_mean_what_is_learned(make, records, objective):
     wrong = {"albert": "nsp", "bert": "clean"}[objective]
-    # Records without a card are not checked.
-    check_pair_policy("input_file", str(RECORDS), OBJECTIVES[objective])
+    given = {"learned": OBJECTIVES[objective], "max_predictions_per_seq": None}
     for policy in ("clean", "nsp", "none"):
         data = records(pair_policy=policy, max_seq_length=64)
-        message = f"={objective} requires .*--eval_file=.*--pair_policy={policy}"
+        message = f"={objective} requires .*--input_file=.*--pair_policy={policy}"
         refused = pytest.raises(UsageError, match=message)
         with refused if policy == wrong else contextlib.nullcontext():
-            check_pair_policy("eval_file", data, OBJECTIVES[objective])
+            make(input_file=data, max_seq_length=64, **given)
 
 
 def test_a_pair_loss_of_weight_0_is_not_read():

@@ -16,10 +16,11 @@ from albert_tf.errors import UsageError
 from albert_tf.training import pretrain_inputs
 from albert_tf.training.pretrain_inputs import (
     check_batches,
-    content_of,
+    digests_of,
     load_run_tokenizer,
 )
 from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.start import content_of
 from tests import tiny
 from tests.data import synthetic_records
 from tests.training.runs import pretraining
@@ -31,13 +32,8 @@ def rows():
     return [synthetic_records.make_example(rng, 20) for _ in range(30)]
 
 
-@pytest.fixture
-def describe(tokenizer):
-    def describe(folder, checkpoint=None):
-        records = RecordSet(str(folder))
-        return content_of(tiny.CONFIG, tokenizer, {20: records}, checkpoint)
-
-    return describe
+def describe(folder):
+    return digests_of({20: RecordSet(str(folder))})
 
 
 def write(folder, rows, **changes):
@@ -52,7 +48,7 @@ def write(folder, rows, **changes):
     (folder / card.CARD_NAME).write_text(json.dumps(data_card))
 
 
-def test_a_copy_of_the_data_is_the_same_data(tmp_path, rows, describe):
+def test_a_copy_of_the_data_is_the_same_data(tmp_path, rows):
     write(tmp_path / "one", rows)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     one = describe(tmp_path / "one")
@@ -62,35 +58,35 @@ def test_a_copy_of_the_data_is_the_same_data(tmp_path, rows, describe):
     json.dumps(one)
 
 
-def test_other_data_differ(tmp_path, rows, describe):
+def test_other_data_differ(tmp_path, rows):
     write(tmp_path / "one", rows)
-    one = describe(tmp_path / "one")["data"]
+    one = describe(tmp_path / "one")
     changed = [dict(row) for row in rows]
     ids = changed[0]["input_ids"].copy()
     ids[1] = 5 + (ids[1] - 4) % 100  # its size in the file does not change
     changed[0]["input_ids"] = ids
     write(tmp_path / "content", changed)
-    other = describe(tmp_path / "content")["data"]
+    other = describe(tmp_path / "content")
     assert one["records"] != other["records"]
     inputs = [{"name": "/here/a.txt", "bytes": 3, "sha256": "cd"}]
     write(tmp_path / "input", rows, inputs=inputs)
-    other = describe(tmp_path / "input")["data"]
+    other = describe(tmp_path / "input")
     assert one["records"] == other["records"] and one["card"] != other["card"]
     write(tmp_path / "fewer", rows[:-1])
-    other = describe(tmp_path / "fewer")["data"]
+    other = describe(tmp_path / "fewer")
     assert one["records"] != other["records"]
 
 
-def test_an_initial_checkpoint_is_known_in_every_format(tmp_path, rows, describe):
-    write(tmp_path / "data", rows)
-    assert describe(tmp_path / "data")["init_checkpoint"] == ""
+def test_an_initial_checkpoint_is_known_in_every_format(tokenizer, tmp_path):
+    config = tiny.CONFIG
+    assert content_of({}, tokenizer, config, None)["init_checkpoint"] == ""
     digests = []
     for seed, format in ((1, "albert_tf"), (1, "tf1"), (2, "albert_tf")):
         path = tmp_path / f"{seed}{format}"
         model = tiny.make_model("pretraining", seed=seed)
         albert_tf.save_pretrained(model, path, format=format)
         with open_checkpoint(str(path)) as checkpoint:
-            content = describe(tmp_path / "data", checkpoint)
+            content = content_of({}, tokenizer, config, checkpoint)
         digests.append(content["init_checkpoint"])
     assert digests[0] == digests[1] != digests[2]
 

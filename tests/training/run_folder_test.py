@@ -11,12 +11,7 @@ from albert_tf.storage import files
 from albert_tf.storage.lock import locked
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.run_folder import (
-    RUN_FILE,
-    RunFolder,
-    describe_command,
-    tidy_finished,
-)
+from albert_tf.training.run_folder import RUN_FILE, RunFolder, describe_command
 
 
 def settings(folder, **changes):
@@ -236,12 +231,14 @@ def test_other_content_is_refused(tmp_path):
 
 
 def test_what_a_living_process_writes_is_left_alone(tmp_path):
+    folder = open_folder(tmp_path)
+    folder.begin()
     left = [tmp_path / ".run.json.0123abcd.partial", tmp_path / "best/.new-0123abcd"]
     left += [tmp_path / ".best.tmp-0123abcd"]
     for path in left:
         path.mkdir(parents=True)
     with locked(tmp_path):
-        tidy_finished(str(tmp_path), "best")
+        folder.tidy()
         assert all(path.exists() for path in left)
-    tidy_finished(str(tmp_path), "best")
-    assert [path.name for path in tmp_path.rglob("*")] == ["best"]
+    folder.tidy()
+    assert {path.name for path in tmp_path.rglob("*")} == {"best", RUN_FILE}

@@ -211,8 +211,8 @@ def test_phases_are_runs_of_their_length():
     settings = pretraining()
     (phase,) = phases_of(settings)
     assert (phase.first_step, phase.last_step) == (0, 20)
-    assert phase.intervals().log_steps == 1
-    assert pretraining(log_steps=7).intervals().log_steps == 7
+    assert phase.log_steps == 1
+    assert phases_of(pretraining(log_steps=7))[0].log_steps == 7
     assert phase.settings is settings
 
 
@@ -247,7 +247,7 @@ RTE = dataclasses.asdict(find_recipe("rte"))
         (
             {},
             *(1000, {}),
-            {"num_train_steps": 94, "num_warmup_steps": 9, "log_steps": 4}
+            {"num_train_steps": 94, "num_warmup_steps": 9}
             | {"eval_steps": 32, "dropout": None, "fixed_length": False},
         ),
         # What XLA compiles has one length.

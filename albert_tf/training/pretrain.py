@@ -15,7 +15,7 @@ from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop, outputs, pretrain_inputs
-from albert_tf.training.callbacks import Callback, DivergedError, KeepModel
+from albert_tf.training.callbacks import Callback, DivergedError, KeepModel, Samples
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
@@ -26,7 +26,6 @@ from albert_tf.training.run_folder import (
     MODEL_FOLDER,
     RunFolder,
 )
-from albert_tf.training.samples import Samples
 from albert_tf.training.start import content_of, make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import (
     TrainingCheckpoints,
@@ -96,10 +95,6 @@ class Pretraining(Run):
         self.asynchronous = settings.async_checkpoint
         if self.asynchronous is None:
             self.asynchronous = settings.distribution in ("one_device", "mirrored")
-        self.limits = {
-            "max_loss_ratio": settings.max_loss_ratio,
-            "max_norm_ratio": settings.max_grad_norm_ratio,
-        }
         self._error: DivergedError | None = None
 
     @contextlib.contextmanager

@@ -62,10 +62,8 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
         UsageError: If settings and cards contradict each other.
         DataError: If the file is not a tokenizer.
     """
-    given = {
-        "do_lower_case": settings.do_lower_case,
-        "keep_accents": settings.keep_accents,
-    }
+    names = ("do_lower_case", "keep_accents")
+    given = {name: getattr(settings, name) for name in names}
     options = {name: value for name, value in given.items() if value is not None}
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in card_paths(shards.find_shards(pattern)):

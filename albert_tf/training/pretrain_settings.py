@@ -226,10 +226,6 @@ class PretrainSettings(TrainingSettings):
         predictions = {"max_predictions_per_seq": self.num_predictions}
         return {**super().identity(), **predictions}
 
-    def changeable(self) -> dict[str, bool]:
-        """Returns settings with which a run may go on; see `TrainingSettings`."""
-        return {"num_train_steps": self.change_num_train_steps}
-
 
 # Stands in --input_file for the length of a phase.
 PLACEHOLDER = "{length}"

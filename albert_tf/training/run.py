@@ -76,7 +76,6 @@ class Run(abc.ABC):
         folder: `RunFolder`. Known while the inputs are open.
         step: `TrainStep`. Known once the inputs are known to be valid.
         facts: dict. What workers compare before the run is restored.
-        limits: dict. Arguments of `DivergenceGuard`.
     """
 
     title: str
@@ -87,7 +86,6 @@ class Run(abc.ABC):
         self.strategy = strategy
         self.helper = helper_name(strategy)
         self.facts: dict[str, Any] = {}
-        self.limits: dict[str, float] = {}
         self.folder: RunFolder
         self.step: TrainStep
 
@@ -262,7 +260,11 @@ class Run(abc.ABC):
                     continue
                 # Longer sequences have another usual loss.
                 usual = [line for line in lines if line["step"] > phase.first_step]
-                guard = DivergenceGuard(usual, **self.limits)
+                guard = DivergenceGuard(
+                    usual,
+                    max_loss_ratio=self.settings.max_loss_ratio,
+                    max_norm_ratio=self.settings.max_grad_norm_ratio,
+                )
                 batches = distribute(
                     self.strategy, functools.partial(self.batches, start)
                 )

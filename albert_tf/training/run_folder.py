@@ -323,15 +323,15 @@ class RunFolder:
         recorded, content = self._recorded["settings"], self._recorded["content"]
         defaults = _as_read(self.settings.defaults())
         retired = _as_read(self.settings.retired)
-        changeable = self.settings.changeable()
         for name in names:
             old = recorded.get(name, defaults.get(name))
             new = self.identity.get(name, retired.get(name))
             if old == new or self._content_of.get(name) in content:
                 continue
-            hint = f" (--change_{name} allows it)" if name in changeable else ""
-            given = changeable.get(name, False)
-            self._check(given, f"--{name}={old!r}", f"--{name}={new!r}{hint}")
+            # With some settings a run may go on although they differ.
+            allowed = getattr(self.settings, f"change_{name}", None)
+            hint = "" if allowed is None else f" (--change_{name} allows it)"
+            self._check(allowed, f"--{name}={old!r}", f"--{name}={new!r}{hint}")
             self._changed[name] = old
             self.model_is_outdated = True
 

@@ -102,6 +102,9 @@ class TrainingSettings:
 
     # Maximum number of steps per call of the graph.
     iterations_per_loop: ClassVar[int] = 20
+    # Limits of `callbacks.DivergenceGuard`.
+    max_loss_ratio: ClassVar[float] = 0.0
+    max_grad_norm_ratio: ClassVar[float] = 0.0
     # What `run.json` says the run does; of a run of pretraining it says nothing.
     kind: ClassVar[str] = ""
     # Settings of earlier versions, with the value of a run that is one of today.
@@ -179,13 +182,6 @@ class TrainingSettings:
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""
         return {name: getattr(self, name) for name in self.in_identity()}
-
-    def changeable(self) -> dict[str, bool]:
-        """Returns settings with which a run may go on although they differ.
-
-        The value is whether the user said so, with `--change_` before the name.
-        """
-        return {}
 
 
 @dataclasses.dataclass(frozen=True)

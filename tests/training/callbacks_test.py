@@ -1,7 +1,9 @@
-"""What counts as a divergence, which evaluation is the best, and what is kept of it."""
+"""What the loop calls: divergences, the best evaluation, answers to sentences."""
 
 import json
 import math
+import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.base import weight_names
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders
+from albert_tf.training import callbacks
 from albert_tf.training.callbacks import (
     DivergedError,
     DivergenceGuard,
@@ -251,3 +256,129 @@ def test_metrics_that_cannot_be(keeper, tmp_path):
         find_objective(PretrainSettings(**pretraining(tmp_path, **given)))
     with pytest.raises(UsageError, match="no such metric, only loss, mlm_loss"):
         keeper("sop_loss").on_evaluate(2, {"loss": 1.0, "mlm_loss": 1.0})
+
+
+TEXTS = ("the [MASK] .", "[MASK] and [MASK]", "one [MASK] two")
+
+
+class Step:
+    """A step of two devices that answers without them."""
+
+    num_shares = 2
+
+    def __init__(self, strategy=None):
+        self.model = AlbertPretrainer(tiny.CONFIG, seed=1)
+        self.strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
+
+    def predict(self, batch):
+        assert {len(rows) for rows in batch.values()} == {4}
+        outputs = self.model(batch, training=False)
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+class Tpu(tf.distribute.TPUStrategy):
+    """That of a TPU which nobody has asked for."""
+
+    cluster_resolver = None
+
+
+@pytest.fixture
+def answering(tmp_path, tokenizer):
+    def answering(step, first=0, ema_decay=0.0, texts=TEXTS, eval_file="x"):
+        optimizer = create_optimizer(
+            "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
+        )
+        optimizer.build(step.model.trainable_variables)
+        averages = WeightAverages(step.model, optimizer)
+        for average in averages.averages.values():
+            average.assign(tf.ones_like(average) * 0.25)
+        settings = types.SimpleNamespace(
+            sample_texts=texts, max_seq_length=16, eval_file=eval_file
+        )
+        return callbacks.Samples(
+            str(tmp_path), first, settings, step, averages, tokenizer
+        )
+
+    return answering
+
+
+def answers_in(tmp_path):
+    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_answers_are_those_of_the_weights(answering, tmp_path, tokenizer):
+    step = Step()
+    made = answering(step, ema_decay=0.9)
+    before = step.model.get_weights()
+    made.on_evaluate(4, {"loss": 1.0})
+    for one, other in zip(before, step.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    last, average = answers_in(tmp_path)
+    assert (last["step"], last["weights"]) == (4, "last")
+    assert (average["step"], average["weights"]) == (4, "average")
+    for line in (last, average):
+        if line is average:
+            step.model.set_weights([np.full_like(w, 0.25) for w in before])
+        assert [one["text"] for one in line["answers"]] == list(TEXTS)
+        fill_mask = FillMask(step.model, tokenizer)
+        for one in line["answers"]:
+            expected = fill_mask(one["text"])
+            expected = [expected] if len(one["masks"]) == 1 else expected
+            for mask, wanted in zip(one["masks"], expected, strict=True):
+                assert [token for token, _ in mask] == [w["token_str"] for w in wanted]
+                scores = [w["score"] for w in wanted]
+                assert [s for _, s in mask] == pytest.approx(scores, rel=1e-3)
+
+
+def test_a_resumed_run_writes_the_same_file(answering, tmp_path):
+    step = Step()
+    whole = answering(step)
+    contents = []
+    for number in (2, 4, 6):
+        whole.on_evaluate(number, {})
+        contents.append((tmp_path / "samples.jsonl").read_bytes())
+    # Killed while it wrote: the last line is torn.
+    (tmp_path / "samples.jsonl").write_bytes(contents[2][:-9])
+    again = answering(step, first=4)
+    assert (tmp_path / "samples.jsonl").read_bytes() == contents[1]
+    # Killed before the evaluation of step 4 was on record: it is repeated.
+    again.on_evaluate(4, {})
+    assert (tmp_path / "samples.jsonl").read_bytes() == contents[1]
+    again.on_evaluate(6, {})
+    assert (tmp_path / "samples.jsonl").read_bytes() == contents[2]
+    # Without texts from now on, what is not repeated goes nevertheless.
+    answering(step, first=2, texts=("",)).on_evaluate(4, {})
+    assert (tmp_path / "samples.jsonl").read_bytes() == contents[0]
+
+
+def test_lines_that_cannot_be_written_are_written_at_the_end(
+    answering, tmp_path, monkeypatch
+):
+    made = answering(Step())
+    with monkeypatch.context() as patch:
+        full = mock.Mock(side_effect=OSError("disk full"))
+        patch.setattr("builtins.open", full)
+        made.on_evaluate(2, {})
+        assert not (tmp_path / "samples.jsonl").stat().st_size
+    made.on_end()
+    assert [line["step"] for line in answers_in(tmp_path)] == [2]
+
+
+def test_nothing_is_written_without_texts_by_helpers_and_on_a_tpu(
+    answering, tmp_path, monkeypatch
+):
+    for changes in ({"texts": ("",)}, {"texts": ()}, {"eval_file": ""}):
+        answering(Step(), **changes).on_evaluate(2, {})
+    answering(Step(strategy=object.__new__(Tpu))).on_evaluate(2, {})
+    monkeypatch.setattr(callbacks, "helper_name", lambda strategy: "worker-1")
+    answering(Step()).on_evaluate(2, {})
+    assert not (tmp_path / "samples.jsonl").exists()
+
+
+def test_a_text_that_is_too_long_is_left_out(answering, tmp_path, caplog):
+    long = "the [MASK]" + " the" * 14
+    answering(Step(), texts=(long, *TEXTS)).on_evaluate(2, {})
+    assert "--sample_texts: one is left out: text: expected at most 16" in caplog.text
+    assert "(--max_seq_length), received 18" in caplog.text
+    assert [one["text"] for one in answers_in(tmp_path)[0]["answers"]] == list(TEXTS)

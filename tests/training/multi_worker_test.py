@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.training import runs
 from tests.training.runs import assert_same_run, lines_of, wait_for_step
 
@@ -103,11 +105,18 @@ def assert_close(one, other, weights="model.safetensors"):
             assert first[name] == pytest.approx(second[name], abs=1e-4)
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A run of two workers."""
+    folder = tmp_path_factory.mktemp("workers")
+    finish(*begin_all("pretrain", pretraining(folder, "two"), 2))
+    return folder / "two"
+
+
 @pytest.mark.slow
-def test_two_workers_equal_one_device(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    finish(begin("pretrain", pretraining(tmp_path, "one")))
-    finish(*begin_all("pretrain", pretraining(tmp_path, "two"), 2))
+def test_two_workers_equal_one_device(two, tmp_path):
+    one = tmp_path / "one"
+    pretrain(PretrainSettings(**pretraining(tmp_path, "one")))
     assert_close(one, two, "model/model.safetensors")
     samples = [(f / "samples.jsonl").read_text().splitlines() for f in (one, two)]
     for first, second in zip(*(map(json.loads, x) for x in samples), strict=True):
@@ -161,10 +170,9 @@ def test_two_workers_fine_tune_and_one_of_them_writes(pretrained_as, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_that_lost_its_folder_is_refused_by_all(tmp_path):
+def test_a_worker_that_lost_its_folder_is_refused_by_all(two, tmp_path):
     ours = tmp_path / "ours"
-    finish(begin("pretrain", pretraining(tmp_path, "ours")))
-    shutil.rmtree(ours / "model")
+    shutil.copytree(two, ours, ignore=shutil.ignore_patterns("model"))
     pairs = zip(("ours", "lost"), clusters(2), strict=True)
     for line in refused(
         *[begin("pretrain", pretraining(tmp_path, name), it) for name, it in pairs]
@@ -173,22 +181,28 @@ def test_a_worker_that_lost_its_folder_is_refused_by_all(tmp_path):
     assert not (ours / "model").exists()
 
 
-@pytest.mark.slow
-def test_other_settings_or_sizes_are_named_by_all(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param(
+            *("ema_decay", "--ema_decay (worker 0: 0.0; worker 1: 0.5); give"),
+            marks=pytest.mark.broad,
+        ),
+        pytest.param(
+            *("albert_config_file", "config hidden_size (worker 0: 12; worker 1: 16)"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_other_settings_or_sizes_are_named_by_all(tmp_path, name, message):
     sizes = tmp_path / "sizes.json"
     sizes.write_text(json.dumps({**runs.SIZES, **EXACT, "hidden_size": 16}))
-    for changes, message in (
-        ({"ema_decay": 0.5}, "--ema_decay (worker 0: 0.0; worker 1: 0.5); give"),
-        (
-            {"albert_config_file": str(sizes)},
-            "config hidden_size (worker 0: 12; worker 1: 16); give",
-        ),
-    ):
-        given = pretraining(tmp_path), pretraining(tmp_path) | changes
-        pairs = zip(given, clusters(2), strict=True)
-        for line in refused(*[begin("pretrain", *pair) for pair in pairs]):
-            assert f"the workers differ in their {message}" in line
-        assert not (tmp_path / "run").exists()
+    changes = {"ema_decay": 0.5, "albert_config_file": str(sizes)}
+    ours = pretraining(tmp_path)
+    pairs = zip((ours, ours | {name: changes[name]}), clusters(2), strict=True)
+    for line in refused(*[begin("pretrain", *pair) for pair in pairs]):
+        assert f"the workers differ in their {message}" in line
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.broad

@@ -27,6 +27,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from tests.commands import run_command
 from tests.openings import count_openings
 from tests.reports.parsed_page import ParsedPage
 from tests.training import runs
@@ -206,12 +207,6 @@ def test_other_sizes_are_refused(small, tmp_path, layers, hidden, grow, message)
     assert not (tmp_path / "run").exists()
 
 
-def test_the_config_is_that_of_the_checkpoint(small, tmp_path):
-    run_pretraining(tmp_path, **small, albert_config_file="")
-    record = json.loads((tmp_path / "run/run.json").read_text())
-    assert record["content"]["config"]["num_hidden_layers"] == 2
-
-
 def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
     path = small.pop("init_checkpoint")
     found = hubs.Download(path, "hf://owner/small@0123")
@@ -363,9 +358,10 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
 
 
 def test_a_mistake_costs_one_line(tmp_path):
-    done = run_tool(tmp_path, max_predictions_per_seq=5)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr and "5" in done.stderr
+    given = runs.pretraining(tmp_path, max_predictions_per_seq=5)
+    done = run_command("pretrain", **given)
+    assert done.code == 1 and "5" in done.error
+    assert "Traceback" not in done.err
     assert not (tmp_path / "run").exists()
 
 
@@ -377,13 +373,17 @@ def test_the_model_keeps_the_case_of_its_records(records, tmp_path):
     assert not tokenizer.do_lower_case and tokenizer.keep_accents
 
 
-def test_the_initial_checkpoint_is_opened_once(small, tmp_path, monkeypatch):
+def test_the_initial_checkpoint_is_opened_once_and_gives_the_config(
+    small, tmp_path, monkeypatch
+):
     stop = mock.Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr(pretrain.Pretraining, "train", stop)
     counts, path = count_openings(monkeypatch), small["init_checkpoint"]
     with pytest.raises(KeyboardInterrupt):
-        run_pretraining(tmp_path, **small)
+        run_pretraining(tmp_path, **small, albert_config_file="")
     assert counts == {("open", path): 1, ("verify", path): 1}
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["content"]["config"]["num_hidden_layers"] == 2
 
 
 def test_objectives_and_the_weight_of_their_pair_loss(tmp_path):

@@ -1,5 +1,6 @@
 """A folder holds one run, which newer code can still resume."""
 
+import contextlib
 import json
 from unittest import mock
 
@@ -98,44 +99,39 @@ def test_a_setting_that_is_gone_must_have_had_its_default(tmp_path):
 CONTENT = {"data": {"records": "a" * 64}, "config": {"hidden_size": 12}}
 
 
-@pytest.fixture
-def run_with_content(tmp_path):
-    folder = open_folder(tmp_path)
-    folder.check_content(CONTENT)
-    folder.begin()
-    return tmp_path
+MOVED = {"input_file": "elsewhere", "preset": "", "albert_config_file": "c.json"}
+LATER = {
+    "data": {"records": "a" * 64, "card": "c" * 64},
+    "config": {"hidden_size": 12, "a_later_field": 3},
+    "tokenizer": {"sha256": "d" * 64},
+}
 
 
-def test_content_may_move(run_with_content):
-    # "spm" is not on record by content, so its path is compared.
-    moved = {"input_file": "elsewhere", "preset": "", "albert_config_file": "c.json"}
-    open_folder(run_with_content, **moved).check_content(CONTENT)
-    with pytest.raises(UsageError, match="--spm_model_file='spm'; received .*'other'"):
-        open_folder(run_with_content, spm_model_file="other")
-
-
-def test_other_content_under_the_same_name_is_refused(run_with_content):
-    for content, message in (
+@pytest.mark.parametrize(
+    ("changes", "content", "message"),
+    [
+        # "spm" is not on record by content, so its path is compared.
+        (MOVED, {}, None),
+        ({"spm_model_file": "b"}, {}, "--spm_model_file='spm'; received .*'b'"),
         (
-            {"data": {"records": "b" * 64}},
+            *({}, {"data": {"records": "b" * 64}}),
             r"with data: records=a{12}…; received b{12}… \(--input_file=data\)",
         ),
         (
-            {"config": {"hidden_size": 16}},
+            *({}, {"config": {"hidden_size": 16}}),
             r"with config: hidden_size=12; received 16 \(--preset=albert_base\)",
         ),
-    ):
-        with pytest.raises(UsageError, match=message):
-            open_folder(run_with_content).check_content({**CONTENT, **content})
-
-
-def test_content_that_is_not_on_record_is_not_compared(run_with_content):
-    new = {
-        "data": {"records": "a" * 64, "card": "c" * 64},
-        "config": {"hidden_size": 12, "a_later_field": 3},
-        "tokenizer": {"sha256": "d" * 64},
-    }
-    open_folder(run_with_content).check_content(new)
+        # What an earlier version did not record is not compared.
+        ({}, LATER, None),
+    ],
+)
+def test_a_run_is_known_by_its_content(tmp_path, changes, content, message):
+    folder = open_folder(tmp_path)
+    folder.check_content(CONTENT)
+    folder.begin()
+    refused = pytest.raises(UsageError, match=message)
+    with refused if message else contextlib.nullcontext():
+        open_folder(tmp_path, **changes).check_content({**CONTENT, **content})
 
 
 def test_a_run_of_an_earlier_version_is_compared_by_its_paths(tmp_path):

@@ -250,35 +250,40 @@ def _label(cell: Any, number: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EndingsSource(FileSource):
-    """A file of sentences to complete, with four endings each (SWAG, CODAH).
+class ChoiceSource(FileSource):
+    """A file with a question in each row; the answers of a test set may be missing.
 
     Attributes:
         columns: `ChoiceTableSettings`. How the file is laid out.
+        written: dict. See `read_choice_table`; so is `endings`.
+        endings: int.
     """
 
     columns: ChoiceTableSettings
+    written: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    endings: int = 0
 
     def read_file(self, path: str) -> ChoiceExamples:
-        """Reads any file of this form; the answers of a test set may be missing."""
-        layout = (self.columns, self.labelled, self.on_bad_input)
-        return read_choice_table(path, *layout, endings=_OPTIONS)
+        """Reads any file of this form."""
+        policy = (self.labelled, self.on_bad_input, self.written, self.endings)
+        return read_choice_table(path, self.columns, *policy)
 
 
-def swag_source(split: str) -> EndingsSource:
+def swag_source(split: str) -> ChoiceSource:
     """Returns a split of SWAG (https://github.com/rowanz/swagaf).
 
     Segment A is `sent1`, B is `sent2` with the ending, as in Hugging Face's `run_swag`.
     """
-    return EndingsSource(
+    return ChoiceSource(
         names={"dev": ("val.csv", "dev.csv")}.get(split, (f"{split}.csv",)),
         folders=("", "SWAG", "swag", "data"),
         labelled=split != "test",
         columns=ChoiceTableSettings(context_column="sent1", question_column="sent2"),
+        endings=_OPTIONS,
     )
 
 
-def codah_source(split: str) -> EndingsSource:
+def codah_source(split: str) -> ChoiceSource:
     """Returns a split of CODAH (https://github.com/Websail-NU/CODAH).
 
     Columns without a header and without quoting: category (10 rows have none), prompt,
@@ -286,7 +291,7 @@ def codah_source(split: str) -> EndingsSource:
     one is found.
     """
     folders = ("", "fold_0", "cv_split/fold_0", "CODAH", "CODAH/cv_split/fold_0")
-    return EndingsSource(
+    return ChoiceSource(
         names=(f"{split}.tsv",),
         folders=(*folders, "codah/cv_split/fold_0", "data/cv_split/fold_0"),
         labelled=split != "test",
@@ -297,6 +302,7 @@ def codah_source(split: str) -> EndingsSource:
             header=False,
             quoting=False,
         ),
+        endings=_OPTIONS,
         hint=(
             "; name one of the folders fold_0 to fold_4 to choose a fold "
             "(full_data.tsv has no split)"

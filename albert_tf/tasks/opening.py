@@ -17,11 +17,11 @@ from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
-from albert_tf.tasks.choice_files import ChoiceTableSettings, read_choice_table
+from albert_tf.tasks.choice_files import ChoiceSource, ChoiceTableSettings
 from albert_tf.tasks.tagging_files import (
     TaggedExamples,
+    TaggedSource,
     TaggedTableSettings,
-    read_tagged,
     with_iob2,
 )
 from albert_tf.tasks.task import REGRESSION, FileSource, Task
@@ -96,65 +96,52 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
         )
     if settings.task != TABLE:
         task = registry.find_task(settings.task)
-        _refuse_columns(settings)
 
         def read(split: str) -> Any:
             return read_split(task, settings, split, given.get(split, ""))
 
         return task, {s: read(s) for s in given} or _found(task.splits, read)
-    if is_tfds(settings.data_dir):
-        examples = _found(_GIVEN, lambda split: _read_set(None, settings, split))
-        return _labelled_task(settings, TEXTS, examples, {})
+    is_set, labels = is_tfds(settings.data_dir), settings.labels
     require(
-        not settings.data_dir,
+        is_set or not settings.data_dir,
         "data_dir: only with a task that has official files; a table is given as "
         "train_file, dev_file and test_file",
     )
-    return _own_task(settings, given)
-
-
-def _own_task(
-    settings: DataSettings, paths: Mapping[str, str]
-) -> tuple[Task, dict[str, Any]]:
-    """Returns the task of the user's own files, and their examples.
-
-    Args:
-        settings: `DataSettings`, as for `open_task`.
-        paths: dict. Paths by the name of the split; "train" is one of them.
-    """
-    labels, path = settings.labels, paths["train"]
     require(
         not labels or len(set(labels)) == len(labels) > 1,
         f"labels: expected at least 2 different names, received {', '.join(labels)}",
     )
-    kind = settings.table_kind or _find_kind(settings, path)
-    if kind != TEXTS and not settings.table_kind:
-        logging.info("%s: its rows are %s", path, kind)
+    given, kind = {} if is_set else given, settings.table_kind or TEXTS
+    if not is_set and not settings.table_kind:
+        kind = _find_kind(settings, given["train"])
+        if kind != TEXTS:
+            logging.info("%s: its rows are %s", given["train"], kind)
     written = {label: str(i) for i, label in enumerate(labels) if kind == CHOICES}
-    examples = {
-        split: _read(kind, settings, path, split, written)
-        for split, path in paths.items()
-    }
-    if kind != CHOICES:
-        return _labelled_task(settings, kind, examples, paths)
+
+    def read(split: str) -> Any:
+        source = _own_source(kind, settings, split, written)
+        return _read(source, settings, split, given.get(split, ""))
+
+    examples = {s: read(s) for s in given} or _found(_GIVEN, read)
     task = multiple_choice.choice_task(TABLE)
-    about = {"written": written, "table": _given(settings)}
-    return dataclasses.replace(task, **about), examples
+    if kind != CHOICES:
+        task, examples, written = _labelled_task(settings, examples, given)
+    task = dataclasses.replace(task, written=written, table=_given(settings))
+    return task, examples
 
 
 def _labelled_task(
-    settings: DataSettings,
-    kind: str,
-    examples: Mapping[str, Any],
-    paths: Mapping[str, str],
-) -> tuple[Task, dict[str, Any]]:
-    """Returns the task of examples with labels or tags, and them with names for ids.
+    settings: DataSettings, examples: Mapping[str, Any], paths: Mapping[str, str]
+) -> tuple[Task, dict[str, Any], dict[str, str]]:
+    """Returns the task of examples with labels or tags.
 
     Args:
         settings: `DataSettings`, as for `open_task`.
-        kind: str. `TEXTS` or `TOKENS`.
         examples: dict. Examples by the name of the split; "train" is one of them.
         paths: dict. Their files by the name of the split, if they are from files.
+
+    Returns:
+        The task, the examples with names for class ids, and these names.
     """
     written: dict[str, str] = {}
     if settings.problem_type != REGRESSION:
@@ -166,7 +153,7 @@ def _labelled_task(
         }
     train = examples["train"]
     labels, many = settings.labels or tuple(written.values()), settings.many_labels
-    if kind == TOKENS:
+    if isinstance(train, TaggedExamples):
         # Names of another scheme have become IOB2, which the data define.
         if written and not {tag for row in train.labels for tag in row} <= {*labels}:
             labels = ()
@@ -177,8 +164,7 @@ def _labelled_task(
         task = text_classification.table_task(labels)
         policy = (settings.problem_type, settings.on_bad_input)
         task = text_classification.with_labels(task, train, many, *policy)
-    task = dataclasses.replace(task, written=written, table=_given(settings))
-    return task, dict(examples)
+    return task, dict(examples), written
 
 
 def _named(
@@ -214,44 +200,72 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
         DataError: If the data is missing or malformed.
     """
     if task.name == TABLE:
-        if is_tfds(settings.data_dir):
-            found = _read_set(None, settings, split)
-        else:
-            require(path, f"task {task.name}: a file is required, none was given")
-            kind = _KIND_OF.get(HEADS[task.head].answers)
-            rule = f"task: a model with the head {task.head} is for squad1 or squad2, "
-            require(kind, f"{rule}not for a table")
-            found = _read(kind, settings, path, split, task.written)
-        if not task.labels:
-            return found
-        return _named(settings, found, path, task.written)[0]
+        is_set, kind = (
+            is_tfds(settings.data_dir),
+            _KIND_OF.get(HEADS[task.head].answers),
+        )
+        path = "" if is_set else path
+        require(is_set or path, f"task {task.name}: a file is required, none was given")
+        rule = f"task: a model with the head {task.head} is for squad1 or squad2, "
+        require(is_set or kind, f"{rule}not for a table")
+        kind = TEXTS if is_set else kind
+        source = _own_source(kind, settings, split, task.written)
+        found = _read(source, settings, split, path)
+        return _named(settings, found, path, task.written)[0] if task.labels else found
     _refuse_columns(settings)
-    wanted = split
+    name = _split_of(task, settings, split, path)
+    policy = "stop" if split.startswith("test") else settings.on_bad_input
+    source = dataclasses.replace(task.splits[name], on_bad_input=policy)
+    found = _read(source, settings, name, path)
+    if path and HEADS[task.head].answers == TAGS:
+        found, _ = _named(settings, found, path, {})  # tags may be class ids
+    return found
+
+
+def _split_of(task: Task, settings: DataSettings, split: str, path: str) -> str:
+    """Returns the split of a task that is meant; see `read_split`."""
     several = [name for name in task.splits if name.startswith(f"{split}_")]
-    if split not in task.splits:
-        if len(several) > 1 and not path:
-            raise UsageError(
-                f"split: {task.name} has several, expected one of {', '.join(several)},"
-                f" received {split}"
-            )
-        if several:
-            split = several[0]  # the matched part of MNLI stands for both
-        elif split == "test" and "dev" in task.splits:
-            split = "dev"
-        else:
-            raise UsageError(
-                f"split: {settings.data_dir or task.name} has no split {split!r} for "
-                f"the task {task.name}; expected one of {', '.join(task.splits)}"
-            )
-    if not path and is_tfds(settings.data_dir):
-        return _read_set(task, settings, split)
-    source = _with_policy(task.splits[split], wanted, settings)
-    if not path:
-        return source.read(settings.data_dir)
-    found = source.read_file(path)
-    if HEADS[task.head].answers != TAGS:
-        return found
-    return _named(settings, found, path, {})[0]  # tags may be class ids
+    if split in task.splits:
+        return split
+    rule = f"split: {task.name} has several, expected one of {', '.join(several)}"
+    require(len(several) < 2 or path, f"{rule}, received {split}")
+    if several:
+        return several[0]  # the matched part of MNLI stands for both
+    require(
+        split == "test" and "dev" in task.splits,
+        f"split: {settings.data_dir or task.name} has no split {split!r} for the task "
+        f"{task.name}; expected one of {', '.join(task.splits)}",
+    )
+    return "dev"
+
+
+def _own_source(
+    kind: str, settings: DataSettings, split: str, written: Mapping[str, str]
+) -> FileSource:
+    """Returns how a split of the user's own is read."""
+    is_test = split == "test"
+    policy = "stop" if is_test else settings.on_bad_input
+    about = {"columns": settings, "labelled": not is_test, "on_bad_input": policy}
+    if kind == TOKENS:
+        return TaggedSource(**about)
+    if kind == CHOICES:
+        return ChoiceSource(**about, written=written)
+    return TableSource(**about)
+
+
+def _read(source: FileSource, settings: DataSettings, split: str, path: str) -> Any:
+    """Returns the examples in a file, a prepared set, or the folder of the data."""
+    name = settings.data_dir
+    if path or not is_tfds(name):
+        return source.read_file(path) if path else source.read(name)
+    require(
+        source.from_rows,
+        f"data_dir: this task is not read from TensorFlow Datasets ({PREFIX}...), "
+        f"received {name}; give a folder with its files",
+    )
+    there = source.set_split(name, split)
+    rows = read_tfds(name, there, settings.tfds_data_dir or None, settings.download)
+    return source.from_rows(rows)
 
 
 def open_portions(
@@ -304,29 +318,6 @@ def _found(splits: Iterable[str], read: Callable[[str], Any]) -> dict[str, Any]:
     return examples
 
 
-def _with_policy(source: FileSource, split: str, settings: DataSettings) -> FileSource:
-    """Returns a source that treats bad examples as asked, except in tests."""
-    policy = "stop" if split.startswith("test") else settings.on_bad_input
-    return dataclasses.replace(source, on_bad_input=policy)
-
-
-def _read_set(task: Task | None, settings: DataSettings, split: str) -> Any:
-    """Returns a split of a prepared set; without a task, of texts with labels."""
-    name, there = settings.data_dir, split.replace("dev", "validation")
-    if task is None:
-        source = TableSource(columns=settings)
-    else:
-        source = task.splits[split]
-        require(
-            source.from_rows,
-            f"data_dir: task {task.name} is not read from TensorFlow Datasets "
-            f"({PREFIX}...), received {name}; give a folder with its files",
-        )
-        there = source.set_split(name, split)
-    rows = read_tfds(name, there, settings.tfds_data_dir or None, settings.download)
-    return _with_policy(source, split, settings).from_rows(rows)
-
-
 def _refuse_columns(settings: OwnFileSettings) -> None:
     """Raises a UsageError if columns are given for a task with official files."""
     given = _given(settings)
@@ -373,19 +364,6 @@ def _find_kind(settings: DataSettings, path: str) -> str:
     if settings.choice_columns or (has_context and settings.text_column not in names):
         return CHOICES
     return TEXTS
-
-
-def _read(
-    kind: str, settings: DataSettings, path: str, split: str, written: Mapping[str, str]
-) -> Any:
-    """Returns the examples in a file of one's own."""
-    labelled = split != "test"
-    policy = settings.on_bad_input if labelled else "stop"
-    if kind == TOKENS:
-        return read_tagged(path, settings, labelled, policy)
-    if kind == CHOICES:
-        return read_choice_table(path, settings, labelled, policy, written)
-    return settings.read_table(path, labelled=labelled, on_bad_input=policy)
 
 
 def _has_names(path: str) -> bool:

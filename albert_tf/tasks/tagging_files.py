@@ -79,11 +79,17 @@ class TaggedTableSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedSource(FileSource):
-    """A file of tagged sentences in CoNLL's columns."""
+    """A file of tagged sentences.
+
+    Attributes:
+        columns: `TaggedTableSettings`. Of JSON lines and Parquet.
+    """
+
+    columns: TaggedTableSettings = TaggedTableSettings()
 
     def read_file(self, path: str) -> TaggedExamples:
         """Reads any file; see `read_tagged`."""
-        return read_tagged(path, None, self.labelled, self.on_bad_input)
+        return read_tagged(path, self.columns, self.labelled, self.on_bad_input)
 
 
 class ConllSource(TaggedSource):
@@ -113,7 +119,7 @@ class ConllSource(TaggedSource):
 
 def read_tagged(
     path: str,
-    settings: TaggedTableSettings | None = None,
+    settings: TaggedTableSettings = TaggedTableSettings(),
     labelled: bool = True,
     on_bad_input: str = "stop",
 ) -> TaggedExamples:
@@ -126,7 +132,7 @@ def read_tagged(
     Args:
         path: str. Local or remote file; `.jsonl`, `.json` and `.parquet` have a row per
             sentence, all others a line per word.
-        settings: `TaggedTableSettings`, or None for the usual columns.
+        settings: `TaggedTableSettings`. Of JSON lines and Parquet.
         labelled: bool. Whether the tags must be there.
         on_bad_input: str. "stop" raises an error at a sentence that cannot be used,
             "skip" leaves it out and counts it.
@@ -136,7 +142,6 @@ def read_tagged(
     """
     bad = BadRows(on_bad_input)
     if file_format(path) in ("json", "parquet"):
-        settings = settings or TaggedTableSettings()
         return _read_table(path, settings, labelled, bad)
     return _read_lines(path, labelled, bad)
 

@@ -250,7 +250,10 @@ class TableSource(FileSource):
     def read_file(self, path: str) -> TextTable:
         """Returns the table in a file."""
         return self.columns.read_table(
-            path, short_rows=self.short_rows, on_bad_input=self.on_bad_input
+            path,
+            labelled=self.labelled,
+            short_rows=self.short_rows,
+            on_bad_input=self.on_bad_input,
         )
 
     def from_rows(self, data: TfdsRows) -> TextTable:

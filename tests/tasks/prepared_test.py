@@ -238,7 +238,7 @@ def test_what_is_not_there_is_one_line(folder, tmp_path):
         ("tfds:glue/ax", "mnli", folder): "task mnli needs tfds:glue/mnli, received",
         ("tfds:race/middle", "race", folder): "not prepared in .*race/middle/2.0.0",
         ("tfds:glue/mnli_matched", "mnli", folder): "not prepared in",
-        ("tfds:race/high", "swag", folder): "task swag is not read from TensorFlow",
+        ("tfds:race/high", "swag", folder): "this task is not read from TensorFlow",
     }
     for (name, task, where), message in cases.items():
         with pytest.raises((DataError, UsageError), match=message) as caught:

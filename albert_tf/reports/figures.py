@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.figure import PAGE_DPI, new_figure, new_plot, to_png
+from albert_tf.figure import PAGE_DPI, draw_lengths, new_figure, new_plot, to_png
 from albert_tf.reports.page import Figure, clean
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _EXIT_STYLES = {
 }
 _MAX_METRICS = 5  # drawn at most, the selecting one included
 _MAX_LABEL = 40  # characters of a name in a legend
-_STYLES = ("-", "o--", "s:", "^-.", "v--")  # of the splits
 
 
 def draw_confusion(
@@ -203,9 +202,9 @@ def draw_curves(
         names = [name for name in names if name.endswith("_accuracy")]
     figure = new_figure(10, 4, layout="constrained")
     plots = figure.subplots(1, 2)
-    shown = zip(plots, (losses, names[:_MAX_METRICS]), strict=True)
-    for axes, drawn in shown:
-        axes.set(xlabel="step")
+    shown = (losses, "loss (nats)"), (names[:_MAX_METRICS], "metric")
+    for axes, (drawn, title) in zip(plots, shown, strict=True):
+        axes.set(xlabel="step", ylabel=title)
         axes.grid(alpha=0.3)
         _plot(axes, curves, drawn)
         if best_step is not None:
@@ -213,8 +212,6 @@ def draw_curves(
             axes.axvline(best_step, color="gray", lw=1, label=label)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=8)
-    plots[0].set_ylabel("loss (nats)")
-    plots[1].set_ylabel(plain_name(names[0], 0) if len(names) == 1 else "metric")
     return to_png(figure)
 
 
@@ -226,19 +223,14 @@ def _size(curves: Mapping[tuple[str, str, str], Any], name: str) -> float:
 def _plot(
     axes: Axes, curves: Mapping[tuple[str, str, str], Any], names: Sequence[str]
 ) -> None:
-    """Draws what was measured: a color a name, a style a split."""
-    splits = list(dict.fromkeys(split for split, *_ in curves))
+    """Draws what was measured: a color a name, points for evaluations."""
     for (split, name, weight), curve in curves.items():
         if weight or name not in names:
             continue
-        index, label = names.index(name), f"{split} {name}"
-        if len(names) == 1:
-            # The splits of one value need different colors.
-            index, label = splits.index(split), split
+        index, kept = names.index(name), np.isfinite(curve.values)
         look = {"markersize": 3, "lw": 1, "color": f"C{index % 10}"}
-        label = plain_name(label, index, _MAX_LABEL)
-        kept = np.isfinite(curve.values)
-        style = _STYLES[splits.index(split) % len(_STYLES)]
+        label = plain_name(f"{split} {name}", index, _MAX_LABEL)
+        style = "-" if split == "train" else "o--"
         axes.plot(curve.steps[kept], curve.values[kept], style, label=label, **look)
         baseline = f"{name.removesuffix('_accuracy')}_baseline"
         if (split, baseline, "") in curves:
@@ -276,3 +268,22 @@ def _finite(pairs: Sequence[Sequence[float]]) -> tuple[np.ndarray, str]:
     kept = values[np.isfinite(values).all(axis=1)]
     left_out = len(values) - len(kept)
     return kept, f"{left_out:,} without a finite value left out." if left_out else ""
+
+
+def draw_histograms(
+    counts: Mapping[str, Sequence[int]], unit: str = "example"
+) -> list[Figure]:
+    """Returns pictures of lengths in tokens.
+
+    Args:
+        counts: By name, the number of examples of each length from 0.
+        unit: str. What has such a length.
+    """
+    return [
+        Figure(
+            draw_lengths(np.asarray(lengths), PAGE_DPI, unit),
+            f"Histogram of the lengths of {sum(lengths):,} {unit}s of {name}.",
+            name,
+        )
+        for name, lengths in counts.items()
+    ]

@@ -33,50 +33,8 @@ _UNPRINTABLE = re.compile(
 )
 
 
-class Heading(NamedTuple):
-    """A heading within a section.
-
-    Attributes:
-        text: str.
-    """
-
-    text: str
-
-
-class Text(NamedTuple):
-    """A paragraph; line breaks are kept.
-
-    Attributes:
-        text: str.
-    """
-
-    text: str
-
-
-class Notices(NamedTuple):
-    """Warnings, which stand out.
-
-    Attributes:
-        lines: Sequence of str.
-    """
-
-    lines: Sequence[str]
-
-
-class Facts(NamedTuple):
-    """Names with values.
-
-    Attributes:
-        caption: str. What the facts are about, for screen readers.
-        values: Mapping. Values of any type by name.
-    """
-
-    caption: str
-    values: Mapping[str, Any]
-
-
 class Table(NamedTuple):
-    """A table whose first column names the rows.
+    """A table whose first column names the rows; without rows it is not shown.
 
     Attributes:
         caption: str. What the table shows.
@@ -94,16 +52,34 @@ class Table(NamedTuple):
     stacked: bool = False
 
     @classmethod
-    def of(cls, caption: str, lines: Sequence[Mapping[str, Any]]) -> "Table":
+    def of(cls, caption: str, lines: Sequence[Mapping[str, Any]], **more) -> "Table":
         """Returns a table with a column for each name in the lines."""
         names = list(dict.fromkeys(name for line in lines for name in line))
-        return cls(caption, names, [[line.get(n) for n in names] for line in lines])
+        rows = [[line.get(name) for name in names] for line in lines]
+        return cls(caption, names, rows, **more)
+
+    @classmethod
+    def across(
+        cls,
+        caption: str,
+        corner: str,
+        columns: Mapping[str, Mapping[str, Any]],
+        marked: str | None = None,
+    ) -> "Table":
+        """Returns a table with a row for each name in the columns."""
+        names = list(
+            dict.fromkeys(name for found in columns.values() for name in found)
+        )
+        rows = [
+            [name, *(found.get(name) for found in columns.values())] for name in names
+        ]
+        index = names.index(marked) if marked in names else None
+        return cls(caption, [corner, *columns], rows, index)
 
     @property
     def numeric(self) -> list[bool]:
         """Which columns hold numbers alone, which are aligned on the right."""
-        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.names)
-        return [all(map(_is_number, values)) for values in columns]
+        return [all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
 
 
 class Figure(NamedTuple):
@@ -132,81 +108,35 @@ class Figure(NamedTuple):
         return round(width / PIXEL_RATIO), round(height / PIXEL_RATIO)
 
 
-class Figures(NamedTuple):
-    """Pictures side by side, as far as there is room.
+def render(
+    template: str,
+    title: str,
+    subtitle: str,
+    data: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> bytes:
+    """Returns a page as an HTML file, UTF-8.
 
-    Attributes:
-        figures: Sequence of `Figure`.
-    """
-
-    figures: Sequence[Figure]
-
-
-class Charts(NamedTuple):
-    """Curves that the script of the page draws.
-
-    Attributes:
-        data: Mapping. What the script reads, ready for JSON; its texts are clean.
-    """
-
-    data: Mapping[str, Any]
-
-
-class Folded(NamedTuple):
-    """Blocks that are shown at a click.
-
-    Attributes:
-        title: str.
-        blocks: Sequence of blocks.
-    """
-
-    title: str
-    blocks: Sequence["Block"]
-
-
-Block = Heading | Text | Notices | Facts | Table | Figures | Charts | Folded
-
-
-class Section(NamedTuple):
-    """A part of a page.
-
-    Attributes:
-        title: str.
-        blocks: Sequence of blocks. A section without blocks is not shown.
-    """
-
-    title: str
-    blocks: Sequence[Block]
-
-
-class Page(NamedTuple):
-    """A page.
-
-    Attributes:
-        title: str.
+    Args:
+        template: str. Name of the template in this folder that makes the sections.
+        title: str. Title of the page.
         subtitle: str. Shown below the title.
-        sections: Sequence of `Section`. One of them may hold `Charts`.
+        data: Mapping. What the script that draws curves reads, ready for JSON; its
+            texts are clean. None for a page without curves.
+        **values: What the template shows.
     """
-
-    title: str
-    subtitle: str
-    sections: Sequence[Section]
-
-
-def render(page: Page) -> bytes:
-    """Returns a page as an HTML file, UTF-8."""
-    shown = [section for section in page.sections if section.blocks]
-    blocks = [block for section in shown for block in section.blocks]
-    data = [block.data for block in blocks if isinstance(block, Charts)]
+    made = _templates().get_template(f"{template}.html.j2").make_module(values)
     parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
     # Text of a run becomes text nodes only; nothing of the script is global.
     script = f'(function () {{\n"use strict";\n{parts}}})();\n' if data else ""
-    text = _template().render(
-        page=page._replace(sections=shown),
-        preview=PREVIEW,
+    page = _templates().get_template("page.html.j2")
+    text = page.render(
+        title=title,
+        subtitle=subtitle,
+        sections=made.sections,
         style=f"\n{_file('page.css')}",
         script=script,
-        data=data[0] if data else None,
+        data=data,
         digest=_digest,
     )
     return text.encode("utf-8")
@@ -295,8 +225,8 @@ def _escape(match: re.Match) -> str:
 
 
 @functools.cache
-def _template():
-    """Returns the template; values that it shows are cleaned, then escaped."""
+def _templates():
+    """Returns the templates; values that they show are cleaned, then escaped."""
 
     def printable(value: Any) -> Any:
         # What a macro returns is HTML already, an object of markupsafe.
@@ -304,8 +234,8 @@ def _template():
 
     blocks = {"trim_blocks": False, "lstrip_blocks": False}
     environment = templates("reports", autoescape=True, finalize=printable, **blocks)
-    environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["text"] = as_text
+    environment.globals["preview"] = PREVIEW
     compact = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
     environment.policies["json.dumps_kwargs"] = compact
-    return environment.get_template("page.html.j2")
+    return environment

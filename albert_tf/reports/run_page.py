@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import AlbertConfig
+from albert_tf.reports.figures import draw_histograms
 from albert_tf.reports.page import (
-    Block,
-    Charts,
-    Facts,
-    Folded,
-    Heading,
-    Notices,
-    Page,
-    Section,
+    Figure,
     Table,
-    Text,
     as_setting,
     as_text,
     clean,
@@ -28,23 +21,8 @@ from albert_tf.reports.page import (
 )
 from albert_tf.reports.run_files import PRETRAINING, Curve, RunFiles
 from albert_tf.reports.samples import sample_tables, show_masks
-from albert_tf.reports.task_report import (
-    length_figures,
-    report_sections,
-    seed_blocks,
-)
+from albert_tf.reports.task_report import answers_of
 
-_TIMES = (
-    "Training time is that of the steps on record: without the evaluations, the "
-    "checkpoints and the steps that a killed run repeated. Time left follows from the "
-    "speed of the last lines."
-)
-_STOPPED = " The same command continues a run that was stopped."
-_COST = " Cost is time multiplied by {price:g} per hour."
-_LEFT_OUT = (
-    "Training diverged at these steps, went back to a checkpoint and went on without "
-    "the batch. Batches are counted from 0."
-)
 # Parts of the data card that are numbers, not lists of files.
 _CARD_PARTS = ("splits", "corpus", "examples", "masks", "tokenizer")
 _UNKNOWN = "–"
@@ -87,40 +65,29 @@ def render_runs(
         prompts: Sequence of str. Texts with masks that the checkpoints answered.
         answers: dict. By the name of a run, what `answer_all` yields.
     """
-    names, several = [run.name for run in runs], len(runs) > 1
+    names = [run.name for run in runs]
     kinds = dict.fromkeys(run.kind for run in runs)
-    notices = [notice for run in runs for notice in run.notices]
-    drawn = make_charts(runs)
-    data = {"runs": [run_data(run) for run in runs], "charts": drawn}
-    left_out = rollback_table(runs)
-    times = _TIMES
-    if cost_per_hour is not None:
-        times += _COST.format(price=cost_per_hour)
-    if not all(run.is_finished for run in runs):
-        times += _STOPPED
-    samples = sample_tables({run.name: run.samples for run in runs})
-    everything = [Folded(run.name, _details(run)) for run in runs]
-    sections = [
-        Section(
-            "Overview",
-            [
-                *([Notices(notices)] if notices else []),
-                overview(runs, cost_per_hour),
-                Text(times),
-            ],
-        ),
-        Section("Curves", [Charts(data)] if drawn else []),
-        Section("Values", last_and_best(runs)),
-        *(section for run in runs for section in _answered(run, several)),
-        Section("Batches left out", [Text(_LEFT_OUT), *left_out] if left_out else []),
-        Section("Settings that differ", differing_settings(runs)),
-        Section("Answers over time", samples),
-        Section("Answers of checkpoints", _answers(prompts, answers or {})),
-        Section(f"Everything about {'each' if several else 'the'} run", everything),
-    ]
-    title = f"{len(runs)} runs" if several else names[0]
-    subtitle = f"{' and '.join(kinds)}: {', '.join(names)}"
-    return render(Page(title, subtitle, sections))
+    charts = make_charts(runs)
+    data = {"runs": [run_data(run) for run in runs], "charts": charts}
+    return render(
+        "runs",
+        f"{len(runs)} runs" if len(runs) > 1 else names[0],
+        f"{' and '.join(kinds)}: {', '.join(names)}",
+        data=data if charts else None,
+        runs=runs,
+        notices=[notice for run in runs for notice in run.notices],
+        drawn=bool(charts),
+        cost_per_hour=cost_per_hour,
+        overview=overview(runs, cost_per_hour),
+        values=last_and_best(runs),
+        answered={run.name: answers_of(run.report, run.trials) for run in runs},
+        left_out=rollback_table(runs),
+        differing=differing_settings(runs),
+        samples=sample_tables({run.name: run.samples for run in runs}),
+        checkpoints=_answers(prompts, answers or {}),
+        details={run.name: _details(run) for run in runs},
+        histograms={run.name: _histograms(run.data_card) for run in runs},
+    )
 
 
 def render_run(run: RunFiles, **known: Any) -> bytes:
@@ -266,8 +233,8 @@ def _finite(value: float | None) -> str:
     return "not finite" if value is None else as_text(value)
 
 
-def rollback_table(runs: Sequence[RunFiles]) -> list[Table]:
-    """Returns a table of the rollbacks; none without any."""
+def rollback_table(runs: Sequence[RunFiles]) -> Table:
+    """Returns a table of the rollbacks."""
     found = [(run.name, one) for run in runs for one in run.rollbacks]
     with_phase = any(one["phase"] for _, one in found)
     rows = [
@@ -282,7 +249,7 @@ def rollback_table(runs: Sequence[RunFiles]) -> list[Table]:
         }
         for name, one in found
     ]
-    return [Table.of("Batches left out", rows)] if rows else []
+    return Table.of("Batches left out", rows)
 
 
 def overview(runs: Sequence[RunFiles], cost_per_hour: float | None) -> Table:
@@ -292,9 +259,8 @@ def overview(runs: Sequence[RunFiles], cost_per_hour: float | None) -> Table:
         runs: Sequence of `RunFiles`.
         cost_per_hour: float or None. Price of an hour of the machine.
     """
-    columns = [_progress(run, cost_per_hour) for run in runs]
-    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
-    return Table("Runs", ["", *(run.name for run in runs)], rows)
+    columns = {run.name: _progress(run, cost_per_hour) for run in runs}
+    return Table.across("Runs", "", columns)
 
 
 def _progress(run: RunFiles, cost_per_hour: float | None) -> dict[str, str]:
@@ -344,22 +310,17 @@ def duration(seconds: float) -> str:
     return " ".join(shown[:2])
 
 
-def last_and_best(runs: Sequence[RunFiles]) -> list[Table]:
-    """Returns a table of the last and best values of all metrics; none without any."""
+def last_and_best(runs: Sequence[RunFiles]) -> Table:
+    """Returns a table of the last and best values of all metrics."""
     keys = {(n, split) for run in runs for split, n, weight in run.curves if not weight}
     # As the charts; of a metric, training comes first.
     ordered = sorted(keys, key=lambda key: (_place_of(key[0]), key[1] != "train", key))
     rows = [
-        [
-            title_of(name),
-            split,
-            *(_values(name, run.curve(split, name)) for run in runs),
-        ]
-        for name, split in ordered
+        [title_of(n), split, *(_values(n, run.curve(split, n)) for run in runs)]
+        for n, split in ordered
     ]
     title = "Last values; in brackets, the best ones and their steps"
-    names = ["metric", "split", *(run.name for run in runs)]
-    return [Table(title, names, rows)] if rows else []
+    return Table(title, ["metric", "split", *(run.name for run in runs)], rows)
 
 
 def _values(name: str, curve: Curve) -> str:
@@ -378,8 +339,8 @@ def _text(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else as_text(value)
 
 
-def differing_settings(runs: Sequence[RunFiles]) -> list[Table]:
-    """Returns a table of the settings in which runs differ; none without any.
+def differing_settings(runs: Sequence[RunFiles]) -> Table:
+    """Returns a table of the settings in which runs differ.
 
     Pretraining and fine-tuning are compared by the settings that both have.
     """
@@ -395,7 +356,7 @@ def differing_settings(runs: Sequence[RunFiles]) -> list[Table]:
     ]
     rows = [row for row in rows if len(set(row[1:])) > 1]
     title = "Only the settings that differ"
-    return [Table(title, ["setting", *(r.name for r in runs)], rows)] if rows else []
+    return Table(title, ["setting", *(run.name for run in runs)], rows)
 
 
 def _setting(value: Any) -> str:
@@ -406,20 +367,11 @@ def _is_empty(value: Any) -> bool:
     return value in ("", None, [])
 
 
-def _answered(run: RunFiles, is_named: bool) -> list[Section]:
-    """Returns what the model of a fine-tuning run answers, and its trials."""
-    sections = report_sections(run.report)
-    if run.trials:
-        sections.insert(1, Section("Seeds", seed_blocks(run.trials)))
-    name = f": {run.name}" if is_named else ""
-    return [Section(f"{title}{name}", blocks) for title, blocks in sections]
-
-
 def _answers(
     prompts: Sequence[str], answers: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[Block]:
+) -> list[Table]:
     """Returns a table for each prompt: what the checkpoints answered."""
-    tables: list[Block] = []
+    tables = []
     for number, prompt in enumerate(prompts):
         rows = [
             {
@@ -430,13 +382,12 @@ def _answers(
             for run, found in answers.items()
             for one in found
         ]
-        if rows:
-            tables.append(Table.of(prompt, rows)._replace(stacked=True))
+        tables.append(Table.of(prompt, rows, stacked=True))
     return tables
 
 
-def _details(run: RunFiles) -> list[Block]:
-    """Returns everything that a run was made of."""
+def _details(run: RunFiles) -> dict[str, Mapping[str, Any]]:
+    """Returns everything that a run was made of: titles of values by name."""
     kept = {
         name: value
         for name, value in run.data_card.items()
@@ -454,30 +405,21 @@ def _details(run: RunFiles) -> list[Block]:
         if config:
             config["parameters"] = AlbertConfig.from_dict(config).num_parameters()
     given = {k: v for k, v in run.settings.items() if not _is_empty(v)}
-    ratios = {
-        weight: curve.values[-1]
-        for (split, name, weight), curve in run.curves.items()
-        if (split, name) == ("train", _TRUST_RATIOS)
+    return {
+        "Settings": {k: as_setting(v) for k, v in given.items()},
+        "Config of the model": {k: as_setting(v) for k, v in config.items()},
+        "Data card": card,
+        "Environment": {k: as_setting(v) for k, v in flatten(run.environment).items()},
+        "Trust ratios of the last step on record": {
+            weight: curve.values[-1]
+            for (split, name, weight), curve in run.curves.items()
+            if (split, name) == ("train", _TRUST_RATIOS)
+        },
     }
-    environment = flatten(run.environment)
-    parts = [
-        ("Settings", {k: as_setting(v) for k, v in given.items()}),
-        ("Config of the model", {k: as_setting(v) for k, v in config.items()}),
-        ("Data card", card),
-        ("Environment", {k: as_setting(v) for k, v in environment.items()}),
-        ("Trust ratios of the last step on record", ratios),
-    ]
-    blocks: list[Block] = []
-    for title, values in parts:
-        if values:
-            blocks += [Heading(title), Facts(f"{title}, {run.name}", values)]
-        if title == "Data card":
-            blocks += _lengths(run.data_card)
-    return blocks
 
 
-def _lengths(card: Mapping[str, Any]) -> list[Block]:
+def _histograms(card: Mapping[str, Any]) -> list[Figure]:
     examples = card.get("examples")
     lengths = examples.get("length_histogram") if isinstance(examples, dict) else None
     is_list = isinstance(lengths, list) and all(type(n) is int for n in lengths)
-    return length_figures({"the data": lengths}) if is_list and sum(lengths) else []
+    return draw_histograms({"the data": lengths}) if is_list and sum(lengths) else []

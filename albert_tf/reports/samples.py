@@ -82,7 +82,7 @@ def sample_tables(runs: Mapping[str, Sequence[Sample]]) -> list[Table]:
             for name, one in mine
             if one.step in steps[name]
         ]
-        tables.append(Table.of(text, rows)._replace(stacked=True))
+        tables.append(Table.of(text, rows, stacked=True))
     return tables
 
 

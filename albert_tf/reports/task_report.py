@@ -27,23 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.figure import PAGE_DPI, draw_lengths
 from albert_tf.reports import figures
-from albert_tf.reports.page import (
-    Block,
-    Facts,
-    Figure,
-    Figures,
-    Heading,
-    Page,
-    Section,
-    Table,
-    Text,
-    as_setting,
-    as_text,
-    flatten,
-    render,
-)
+from albert_tf.reports.page import Table, as_setting, as_text, flatten, render
 
 _NUM_PAIRS = 10  # of labels confused most, next to the matrix
 _ONLY_PAIRS = 30  # and without it
@@ -62,50 +47,49 @@ def render_evaluation(report: Mapping[str, Any]) -> bytes:
     """Returns the page of an evaluation as an HTML file, UTF-8."""
     names = [f"{name} {report[name]}" for name in ("task", "model") if report.get(name)]
     title = f"Evaluation: {report.get('task', '')}"
-    return render(Page(title, ", ".join(names), report_sections(report)))
+    return render("evaluation", title, ", ".join(names), found=answers_of(report))
 
 
-def report_sections(report: Mapping[str, Any]) -> list[Section]:
-    """Returns what there is to see of the answers of a model."""
-    if not report:
-        return []
-    return [
-        Section("Results", _results(report)),
-        *(
-            Section(f"Answers on {split}", _split_blocks(split, found))
+def answers_of(
+    report: Mapping[str, Any], trials: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns what `answers.html.j2` shows of the answers of a model.
+
+    Args:
+        report: dict. The report, which may be empty.
+        trials: dict. Of `metrics.json`, what is on record of several seeds.
+    """
+    lengths = {k: v for k, v in report.get("lengths", {}).items() if len(v["values"])}
+    counts = {split: np.bincount(one["values"]) for split, one in lengths.items()}
+    return {
+        **{n: report.get(n) for n in ("metric", "best_step", "useful_token_rate")},
+        "results": _results(report.get("results", {}), report.get("metric")),
+        "seeds": _seeds(trials) if trials else None,
+        "splits": {
+            split: _answers_on(split, found)
             for split, found in report.get("splits", {}).items()
-        ),
-        Section("Lengths and truncation", _lengths(report)),
+        },
+        "lengths": _lengths(lengths),
+        "histograms": figures.draw_histograms(counts, "row"),
+    }
+
+
+def _results(results: Mapping[str, Any], metric: str | None) -> list[Table]:
+    """Returns the metrics of all splits, and those of none."""
+    by_split = {k: flatten(v) for k, v in results.items() if isinstance(v, Mapping)}
+    flat = {k: v for k, v in results.items() if not isinstance(v, Mapping)}
+    return [
+        Table.across("Metrics by split", "metric", by_split, metric),
+        Table.across("Metrics", "metric", {"value": flat}, metric),
     ]
 
 
-def _results(report: Mapping[str, Any]) -> list[Block]:
-    blocks: list[Block] = []
-    metric, step = report.get("metric"), report.get("best_step")
-    if metric and step is not None:
-        blocks.append(Text(f"The checkpoint of step {step:,} has the best {metric}."))
-    results = report.get("results", {})
-    by_split = {k: flatten(v) for k, v in results.items() if isinstance(v, Mapping)}
-    flat = {k: v for k, v in results.items() if not isinstance(v, Mapping)}
-    blocks += _metrics("Metrics by split", by_split, metric)
-    return blocks + _metrics("Metrics", {"value": flat}, metric)
-
-
-def _metrics(
-    caption: str, columns: Mapping[str, Mapping[str, Any]], metric: str | None
-) -> list[Block]:
-    names = list(dict.fromkeys(name for column in columns.values() for name in column))
-    rows = [[name, *(c.get(name) for c in columns.values())] for name in names]
-    marked = names.index(metric) if metric in names else None
-    return [Table(caption, ["metric", *columns], rows, marked)] if rows else []
-
-
-def seed_blocks(trials: Mapping[str, Any]) -> list[Block]:
+def _seeds(trials: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the results of several seeds side by side.
 
     Args:
-        trials: dict. Of `metrics.json`: the `metric`, the name of the `best` one, and
-            `runs`, each with `name`, `seed` and `value`, None if there is no metric.
+        trials: dict. The `metric`, the name of the `best` one, and `runs`, each with
+            `name`, `seed` and `value`, None if there is no metric.
     """
     metric, runs = trials.get("metric") or "result", trials["runs"]
     found = [run.get("value") for run in runs]
@@ -123,44 +107,38 @@ def seed_blocks(trials: Mapping[str, Any]) -> list[Block]:
         | {"selected": is_best}
         for run, name, is_best in zip(runs, names, kept, strict=True)
     ]
-    marked = next((i for i, is_best in enumerate(kept) if is_best), None)
-    table = Table.of("Results by seed", rows)._replace(marked=marked)
-    return [Facts(f"The {metric} over seeds", summary), table]
+    marked = kept.index(True) if True in kept else None
+    return {
+        "summary": (f"The {metric} over seeds", summary),
+        "table": Table.of("Results by seed", rows, marked=marked),
+    }
 
 
-def _split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
+def _answers_on(split: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what there is to see of the answers on a split."""
-    blocks: list[Block] = []
-    for heading, caption, name in (
-        ("Groups", "Metrics by group", "groups"),
-        ("Labels", "Metrics by label", "per_class"),
-    ):
-        if lines := report.get(name):
-            blocks += [Heading(heading), Table.of(caption, lines)]
-    if len(report.get("confusion", ())):
-        blocks += _confusion(split, report["labels"], report["confusion"])
-    if len(report.get("scatter", ())):
-        picture = figures.draw_scatter(split, report["scatter"])
-        blocks += [Heading("Scores"), Figures([picture])]
-    blocks += _calibration(split, report.get("calibration", ()))
-    return blocks + _errors(report.get("errors", ()))
+    labels, confusion = found.get("labels", ()), found.get("confusion", ())
+    scatter = found.get("scatter", ())
+    return {
+        "groups": Table.of("Metrics by group", found.get("groups") or ()),
+        "labels": Table.of("Metrics by label", found.get("per_class") or ()),
+        "confusion": _confusion(split, labels, confusion) if len(confusion) else None,
+        "scatter": [figures.draw_scatter(split, scatter)] if len(scatter) else None,
+        "calibration": _calibration(split, found.get("calibration", ())),
+        "errors": _errors(found.get("errors", ())),
+    }
 
 
 def _confusion(
     split: str, labels: Sequence[str], confusion: Sequence[Sequence[int]]
-) -> list[Block]:
-    blocks: list[Block] = [Heading("Confusion")]
+) -> dict[str, Any]:
+    """Returns the matrix unless it is too large, and the labels confused most."""
     is_drawn = len(labels) <= figures.MAX_LABELS
-    if is_drawn:
-        blocks.append(Figures([figures.draw_confusion(split, labels, confusion)]))
     pairs = sorted(
         (-count, row, column)
         for row, counts in enumerate(confusion)
         for column, count in enumerate(counts)
         if row != column and count > 0
     )
-    if not pairs:
-        return [*blocks, Text("No label was confused with another.")]
     rows = [
         {
             "correct": labels[row],
@@ -170,34 +148,33 @@ def _confusion(
         }
         for count, row, column in pairs[: _NUM_PAIRS if is_drawn else _ONLY_PAIRS]
     ]
-    return [*blocks, Table.of("Labels confused most often", rows)]
+    drawn = [figures.draw_confusion(split, labels, confusion)] if is_drawn else []
+    return {"pictures": drawn, "pairs": Table.of("Labels confused most often", rows)}
 
 
-def _calibration(split: str, calibration: Sequence[Sequence[Any]]) -> list[Block]:
+def _calibration(
+    split: str, calibration: Sequence[Sequence[Any]]
+) -> dict[str, Any] | None:
     bins = figures.calibration_bins(calibration)
     total = bins.counts.sum()
     if not total:
-        return []
+        return None
     facts = {
         "expected calibration error": bins.error,
         "mean confidence": bins.confidences.sum() / total,
         "accuracy": bins.correct.sum() / total,
         "answers": total,
     }
-    diagram = figures.draw_calibration(split, bins)
-    return [Heading("Calibration"), Facts("Calibration", facts), Figures([diagram])]
+    return {"facts": facts, "pictures": [figures.draw_calibration(split, bins)]}
 
 
-def _errors(errors: Sequence[Mapping[str, Any]]) -> list[Block]:
-    if not errors:
-        return []
+def _errors(errors: Sequence[Mapping[str, Any]]) -> Table:
     names = [name for name in _ERROR_COLUMNS if any(name in line for line in errors)]
     rows = [
         [_shorten(line.get(name), name == "index") for name in names] for line in errors
     ]
     titles = [_ERROR_COLUMNS[name] for name in names]
-    caption = f"{len(errors)} errors, the worst first"
-    return [Heading("Errors"), Table(caption, titles, rows, stacked=True)]
+    return Table(f"{len(errors)} errors, the worst first", titles, rows, stacked=True)
 
 
 def _shorten(value: Any, is_name: bool) -> Any:
@@ -208,14 +185,7 @@ def _shorten(value: Any, is_name: bool) -> Any:
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
 
 
-def _lengths(report: Mapping[str, Any]) -> list[Block]:
-    blocks: list[Block] = []
-    if report.get("useful_token_rate") is not None:
-        rate = f"{report['useful_token_rate']:.1%}"
-        blocks.append(Facts("Padding", {"useful tokens of a training batch": rate}))
-    found = {k: v for k, v in report.get("lengths", {}).items() if len(v["values"])}
-    if not found:
-        return blocks
+def _lengths(lengths: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = [
         {
             "split": split,
@@ -228,31 +198,6 @@ def _lengths(report: Mapping[str, Any]) -> list[Block]:
             "cut examples": one["truncated"],
             "share of the examples": f"{one['truncated'] / (one['examples'] or 1):.2%}",
         }
-        for split, one in found.items()
+        for split, one in lengths.items()
     ]
-    counts = {split: np.bincount(one["values"]) for split, one in found.items()}
-    pictures = length_figures(counts, "row")
-    return [*blocks, Table.of("Lengths by split", rows), *pictures]
-
-
-def length_figures(
-    counts: Mapping[str, Sequence[int]], unit: str = "example"
-) -> list[Block]:
-    """Returns pictures of lengths in tokens.
-
-    Args:
-        counts: By name, the number of examples of each length from 0.
-        unit: str. What has such a length.
-    """
-    return [
-        Figures(
-            [
-                Figure(
-                    draw_lengths(np.asarray(lengths), PAGE_DPI, unit),
-                    f"Histogram of the lengths of {sum(lengths):,} {unit}s of {name}.",
-                    name,
-                )
-                for name, lengths in counts.items()
-            ]
-        )
-    ]
+    return Table.of("Lengths by split", rows)

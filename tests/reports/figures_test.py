@@ -116,7 +116,8 @@ def test_losses_and_metrics_by_split(drawn):
     curves = read_log(HISTORY)["measured"]
     losses, metrics = drawn_lines(drawn, curves, "f1", 3)
     assert losses.pop("selected: step 3") == [[3, 0], [3, 1]]
-    assert losses == {"train": [[1, 0.9], [3, 0.7]], "eval": [[2, 0.8], [3, 0.6]]}
+    assert losses["train loss"] == [[1, 0.9], [3, 0.7]]
+    assert losses["eval loss"] == [[2, 0.8], [3, 0.6]]
     # Only metrics of evaluations, and of the same scale.
     assert metrics.pop("selected: step 3")
     assert metrics["eval f1"] == [[2, 0.4]]  # None is no value
@@ -124,8 +125,9 @@ def test_losses_and_metrics_by_split(drawn):
     # Without a metric that selects, as in pretraining, the accuracies.
     found = [{"step": 1, "mlm_accuracy": 0.2, "mlm_baseline": 0.1, "start_loss": 1.0}]
     losses, metrics = drawn_lines(drawn, read_log(found)["measured"])
-    assert losses == {"train": [[1, 1.0]]}
-    assert metrics == {"train": [[1, 0.2]], "mlm_baseline": [[0, 0.1], [1, 0.1]]}
+    assert losses == {"train start_loss": [[1, 1.0]]}
+    assert metrics.pop("mlm_baseline") == [[0, 0.1], [1, 0.1]]
+    assert metrics == {"train mlm_accuracy": [[1, 0.2]]}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_losses_and_metrics_by_split(drawn):
     [
         ({"f1": 88.5, "exact": 80.0, "total": 10570}, ["eval f1", "eval exact"]),
         ({f"f1_{i}": 0.1 * i for i in range(9)}, [f"eval f1_{i}" for i in range(5)]),
-        ({"mse": 250.0}, ["eval"]),
+        ({"mse": 250.0}, ["eval mse"]),
         ({}, []),
     ],
 )

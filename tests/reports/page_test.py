@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 import subprocess
 import sys
@@ -13,72 +12,13 @@ import pytest
 
 from albert_tf.figure import PAGE_DPI, new_plot, to_png
 from albert_tf.reports import page
-from albert_tf.reports.page import (
-    Charts,
-    Facts,
-    Figure,
-    Figures,
-    Folded,
-    Heading,
-    Notices,
-    Page,
-    Section,
-    Table,
-    Text,
-    render,
-)
+from albert_tf.reports.page import Figure, Table
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import render_runs
+from albert_tf.reports.task_report import render_evaluation
 from tests.imports import ROOT
 from tests.reports.parsed_page import ParsedPage
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "{{ 7 * 7 }}{% raw %}",
-    "]]></style><!-- ",
-    "&lt;b&gt; &amp;",
-    "</td></tr></table>",
-    "</script><script>alert(1)</script>",
-)
-
-
-@pytest.fixture(scope="module")
-def png():
-    figure, axes = new_plot("x", "y", 3, 2)
-    axes.plot([1, 2])
-    return to_png(figure, PAGE_DPI)
-
-
-def full_page(text: str, png: bytes) -> bytes:
-    """A page with the text in every place that takes one."""
-    blocks = [
-        Heading(text),
-        Text(text),
-        Notices([text, text]),
-        Facts(text, {text: text, "long": text * 50}),
-        Table(text, [text, "n"], [[text, 1], [text * 50, 2.5]], marked=1),
-        Table(text, [text], [[text]], stacked=True),
-        Figures([Figure(png, text, text)]),
-        Folded(text, [Text(text)]),
-        Charts({text: text}),
-    ]
-    return render(Page(text, text, [Section(text, blocks)] * 3))
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_text_is_shown_not_run(text, png):
-    parsed = ParsedPage(full_page(text, png))
-    assert parsed.text.count(text) > 3 * 100  # two long texts a section
-    assert text in parsed.titles
-    assert text in [image["alt"] for image in parsed.all("img")]
-    assert json.loads(parsed.scripts[0]) == {text: text}
-    # Long texts get a preview; nothing else may add an element or an attribute.
-    shapes = [
-        [(tag, sorted(attributes)) for tag, attributes in one.tags]
-        for one in (parsed, ParsedPage(full_page("w" * len(text), png)))
-    ]
-    assert shapes[0] == shapes[1]
-    assert len(parsed.scripts) == 2
+from tests.reports.runs import hostile_run
 
 
 @pytest.mark.parametrize(
@@ -94,19 +34,18 @@ def test_text_is_shown_not_run(text, png):
     ],
 )
 def test_unprintable_characters(text, shown):
-    blocks = [Text(text), Facts(text, {text: text}), Table(text, [text], [[text]])]
-    result = render(Page(text, text, [Section(text, blocks)] * 3))
-    assert ParsedPage(result).titles == [shown] * 3
-    assert not re.search(rb"[\0-\x08\x0b-\x1f\x7f]", result)
+    assert page.clean(text) == shown
+    results = {text: {text: 1}}
+    made = render_evaluation({"task": text, "results": results, "metric": text})
+    assert ParsedPage(made).text.count(shown) == 5
+    assert not re.search(rb"[\0-\x08\x0b-\x1f\x7f]", made)
 
 
-def test_accessible_and_offline(png):
-    content = full_page("word", png)
+def test_accessible_and_offline(tmp_path):
+    content = render_runs(read_runs([hostile_run(tmp_path, "word")]))
     parsed = ParsedPage(content)
     assert parsed.all("html") == [{"lang": "en"}]
-    # The figure keeps its size, 3 and 2 inches.
-    sizes = [(image["width"], image["height"]) for image in parsed.all("img")]
-    assert sizes == [("288", "192")] * 3
+    assert len(parsed.all("img")) == 2 and all(one["alt"] for one in parsed.all("img"))
     assert all(cell["scope"] in ("row", "col") for cell in parsed.all("th"))
     assert [tag for tag, _ in parsed.tags].count("h1") == 1
     anchors = {heading["id"] for heading in parsed.all("h2")}
@@ -130,21 +69,23 @@ def test_accessible_and_offline(png):
     assert rules["img-src"] == "data:"
 
 
+def test_a_picture_keeps_its_size():
+    figure = new_plot("x", "y", 3, 2)[0]
+    assert Figure(to_png(figure, PAGE_DPI), "a").size == (288, 192)
+
+
 def test_only_what_is_long_or_empty_is_hidden():
-    table = Table("c", ["text"], [["s" * 200], ["l" * 201]])
-    parsed = ParsedPage(render(Page("t", "", [Section("kept", [table])])))
+    report = {"results": {"short": "s" * 200, "long": "l" * 201}}
+    parsed = ParsedPage(render_evaluation(report))
     assert len(parsed.all("details")) == 1 and not parsed.all("nav")
     assert "l" * 200 + "…" in parsed.text and "l" * 201 in parsed.text
-    parsed = ParsedPage(render(Page("t", "", [Section("gone", [])])))
+    parsed = ParsedPage(render_evaluation({}))
     assert parsed.titles == [] and parsed.scripts == []
 
 
 def test_columns_of_numbers():
     table = Table("c", ["a", "b", "c"], [["1", 1, True], ["2", None, 2]])
     assert table.numeric == [False, True, False]
-    assert len(Table("c", ["a", "b"], []).numeric) == 2
-    with pytest.raises(ValueError, match="zip"):
-        render(Page("t", "", [Section("s", [Table("c", ["a"], [[1, 2], [3]])])]))
 
 
 @pytest.mark.parametrize(

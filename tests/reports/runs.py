@@ -88,6 +88,13 @@ def hostile_run(folder: pathlib.Path, text: str) -> str:
     path = write_run(folder / name, found, "finetune", True, **{text: text})
     runs = [{"name": text, "seed": 1, "value": text}]
     trials = {"metric": text, "best": text, "runs": runs}
-    trials |= dict.fromkeys(("median", "lowest", "highest"), 1)
     (folder / name / "metrics.json").write_text(json.dumps({"trials": trials}))
+    answers = {"labels": [text, "b"], "confusion": [[1, 2], [0, 1]]}
+    answers |= {"per_class": [{text: text, "n": 1}], "groups": [{text: 1}]}
+    answers["errors"] = [{"index": text, "text": text * 50, "label": text}]
+    lengths = {"values": [1], "max_seq_length": 2, "examples": 1, "truncated": 0}
+    report = {"metric": text, "best_step": 1, "warnings": [text]}
+    report |= {"results": {text: {text: 1}, "b": text}, "splits": {text: answers}}
+    report["lengths"] = {text: lengths}
+    (folder / name / "report.json").write_text(json.dumps(report))
     return path

@@ -8,11 +8,12 @@ import contextlib
 import errno
 import functools
 import io
+import itertools
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 from albert_tf.errors import UsageError
 
@@ -180,10 +181,6 @@ class RemoteReader(io.RawIOBase):
         self._place = offset
         return offset
 
-    def tell(self) -> int:
-        """Returns the place in the file."""
-        return self._place
-
     def readable(self) -> bool:
         """Returns True."""
         return True
@@ -192,53 +189,27 @@ class RemoteReader(io.RawIOBase):
         """Returns True."""
         return True
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._file = None
-        super().close()
 
+@contextlib.contextmanager
+def sending(path: str) -> Iterator[IO[bytes]]:
+    """Opens a remote file to write, sent as a whole so that this can be repeated.
 
-class RemoteWriter:
-    """A remote file to write, sent as a whole when closed so that this can be repeated.
-
-    Args:
-        path: str. The file. If the `with` block fails, nothing is sent.
+    If the block fails, nothing is sent.
     """
+    gfile(path)
+    with tempfile.SpooledTemporaryFile(_SPOOL) as file:
+        yield file
+        repeated(_send, file, path, itertools.count())
 
-    def __init__(self, path: str):
-        gfile(path)
-        self._path = path
-        self._file = tempfile.SpooledTemporaryFile(_SPOOL)  # noqa: SIM115
-        self._is_begun = False
 
-    def write(self, data) -> int:
-        """Writes bytes, or anything with a buffer of bytes such as a memoryview."""
-        return self._file.write(data)
+def _send(file: IO[bytes], path: str, attempts: Iterator[int]) -> None:
+    import tensorflow as tf
 
-    def flush(self) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Sends the file."""
-        if not self._file.closed:
-            with self._file:
-                repeated(self._send)
-
-    def _send(self) -> None:
-        import tensorflow as tf
-
-        if self._is_begun:  # `ram://` would append
-            with contextlib.suppress(tf.errors.NotFoundError):
-                tf.io.gfile.remove(self._path)
-        self._is_begun = True
-        self._file.seek(0)
-        with tf.io.gfile.GFile(self._path, "wb") as target:
-            target.write(b"")  # an empty file is one, too
-            while block := self._file.read(_SPOOL):
-                target.write(block)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *unused):
-        self._file.close() if kind else self.close()
+    if next(attempts):  # `ram://` would append
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(path)
+    file.seek(0)
+    with tf.io.gfile.GFile(path, "wb") as target:
+        target.write(b"")  # an empty file is one, too
+        while block := file.read(_SPOOL):
+            target.write(block)

@@ -24,11 +24,11 @@ from typing import IO, Any, NamedTuple
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage.calls import (
     RemoteReader,
-    RemoteWriter,
     gfile,
     numbered,
     reason_of,
     repeated,
+    sending,
 )
 
 # What a wrong path causes, as opposed to a disk or network that fails.
@@ -353,15 +353,17 @@ def unwritable(
     return kind(f"{path}: cannot be written: {reason}")
 
 
-def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:
+def open_binary(
+    path: str | os.PathLike, mode: str = "rb"
+) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Opens a local or remote file in a binary mode, "rb" or "wb".
 
     Raises:
         OSError: If it cannot be opened; a remote file may say so when it is read, or
-            when it is closed after writing.
+            at the end of the block that writes it.
     """
     if is_remote(path):
-        return (RemoteReader if mode == "rb" else RemoteWriter)(os.fspath(path))
+        return (RemoteReader if mode == "rb" else sending)(os.fspath(path))
     return repeated(open, path, mode)
 
 

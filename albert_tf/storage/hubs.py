@@ -7,13 +7,13 @@ caches and read their settings from environment variables (`HF_HOME`, `HF_TOKEN`
 """
 
 import contextlib
-import dataclasses
 import logging
 import os
 import re
 import sys
+from typing import NamedTuple
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import folders
 
 HUGGING_FACE = "hf://"
@@ -40,8 +40,7 @@ _KAGGLE_NAME = re.compile(rf"{_PART}/{_PART}/keras/{_PART}(?:/[1-9][0-9]*)?")
 _REQUEST = re.compile(r"\d{3} (Client|Server) Error")
 
 
-@dataclasses.dataclass(frozen=True)
-class Download:
+class Download(NamedTuple):
     """A model that lies in the cache of a hub's library.
 
     Attributes:
@@ -77,8 +76,8 @@ def download(name: str) -> Download:
 
 def check_upload(name: str) -> None:
     """Raises a UsageError if nothing can be uploaded under a name."""
-    if not name.startswith(HUGGING_FACE) or _parse(name)[1] is not None:
-        raise UsageError(f"push_to: expected hf://owner/name, received {name!r}")
+    is_repository = name.startswith(HUGGING_FACE) and _parse(name)[1] is None
+    require(is_repository, "push_to: expected hf://owner/name", name)
     _hugging_face(name)
 
 
@@ -104,28 +103,21 @@ def upload(folder: str, name: str, message: str) -> str:
     hub = _hugging_face(name)
     repository = _parse(name)[0]
     names = sorted(os.listdir(folder))
-    add, delete = hub.CommitOperationAdd, hub.CommitOperationDelete
     with _one_line(name, f"the model is in {folder}"):
         api = hub.HfApi(library_name="albert_tf")
         api.create_repo(repository, private=True, exist_ok=True)
         stale = folders.OWN_NAMES & set(api.list_repo_files(repository)) - set(names)
-        commit = api.create_commit(
-            repository,
-            [
-                *(delete(name) for name in sorted(stale)),
-                *(add(name, os.path.join(folder, name)) for name in names),
-            ],
-            commit_message=message,
-        )
+        changes = [hub.CommitOperationDelete(file) for file in sorted(stale)]
+        for file in names:
+            changes.append(hub.CommitOperationAdd(file, os.path.join(folder, file)))
+        commit = api.create_commit(repository, changes, commit_message=message)
     return f"{name}@{commit.oid}"
 
 
 def _parse(name: str) -> tuple[str, str | None]:
     match = _HF_NAME.fullmatch(name.removeprefix(HUGGING_FACE))
-    if match is None or ".." in name:
-        raise UsageError(
-            f"{name}: expected hf://owner/name or hf://owner/name@revision"
-        )
+    rule = f"{name}: expected hf://owner/name or hf://owner/name@revision"
+    require(match is not None and ".." not in name, rule)
     return match[1], match[2]
 
 
@@ -196,16 +188,13 @@ def _line(error: BaseException) -> str:
 
 def _from_kaggle(name: str) -> Download:
     handle = name.removeprefix(KAGGLE)
-    if not _KAGGLE_NAME.fullmatch(handle) or ".." in handle:
-        raise UsageError(
-            f"{name}: expected kaggle://owner/model/keras/variation or "
-            "kaggle://owner/model/keras/variation/version"
-        )
+    rule = f"{name}: expected kaggle://owner/model/keras/variation or "
+    rule += "kaggle://owner/model/keras/variation/version"
+    require(_KAGGLE_NAME.fullmatch(handle) and ".." not in handle, rule)
     # kagglehub logs to stdout, where commands write their results.
     with contextlib.redirect_stdout(sys.stderr):
         try:
             import kagglehub
-            from kagglehub import exceptions
         except ImportError:
             raise _missing(name, "kagglehub") from None
         # KerasHub may have imported it before.
@@ -214,26 +203,23 @@ def _from_kaggle(name: str) -> Download:
                 handler.stream = sys.stderr
         try:
             folder = kagglehub.model_download(handle)
-        except exceptions.DataCorruptionError:
-            raise DataError(
-                f"{name}: a file was damaged on its way; run it again"
-            ) from None
-        except exceptions.KaggleApiHTTPError as e:
-            raise DataError(f"{name}: {_refusal(e)}") from None
-        # All that its HTTP client and the disk raise.
+        # The library passes on all that its HTTP client and the disk raise.
         except Exception as e:
-            raise DataError(
-                f"{name}: Kaggle cannot be reached: {_line(e)}; run it again; a "
-                "name with a version needs no network once the cache has it"
-            ) from None
+            raise DataError(f"{name}: {_kaggle_reason(e)}") from None
     version = os.path.basename(folder)
     pinned = handle if handle.endswith(f"/{version}") else f"{handle}/{version}"
     return Download(folder, f"{KAGGLE}{pinned}")
 
 
-def _refusal(error: Exception) -> str:
-    status = getattr(error.response, "status_code", None)
-    if status in (401, 403, 404):
+def _kaggle_reason(error: Exception) -> str:
+    from kagglehub import exceptions
+
+    if isinstance(error, exceptions.DataCorruptionError):
+        return "a file was damaged on its way; run it again"
+    if not isinstance(error, exceptions.KaggleApiHTTPError):
+        reason = f"Kaggle cannot be reached: {_line(error)}; run it again; "
+        return reason + "a name with a version needs no network once the cache has it"
+    if getattr(error.response, "status_code", None) in (401, 403, 404):
         return (
             "no such model or version, or one that asks for a login or for consent on "
             "its page; for such a one, set KAGGLE_API_TOKEN"

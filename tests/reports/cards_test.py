@@ -2,6 +2,8 @@
 
 import types
 
+import pytest
+
 from albert_tf.config import AlbertConfig
 from albert_tf.objectives.pretraining import ALBERT, BERT
 from albert_tf.reports.cards import model_card
@@ -49,22 +51,23 @@ def test_the_whole_card():
     assert "{" not in text and "\n\n\n" not in text
 
 
-def test_masks_may_be_those_of_the_records():
-    text = "\n".join(card(keeps_masks=True))
-    assert "the masks stored in the records, seed" in text
-    assert "masking `albert`" not in text
-
-
-def test_scaled_learning_rate_is_named_with_its_rule():
-    text = "\n".join(card(train_batch_size=1024, scale_learning_rate=True))
-    assert "learning rate 0.00088 (0.00176 x sqrt(1024 / 4096))" in text
-
-
-def test_averages_have_their_own_row_and_the_card_says_what_the_model_has():
-    extra = {"ema_loss": 3.5, "ema_mlm_accuracy": 0.25}
-    lines = card(ALBERT, [*METRICS[:2], METRICS[2] | extra], ema_decay=0.99)
-    assert "| held out, averaged weights, step 750 | 3.5000 | 0.2500 |  |" in lines
-    assert [line for line in lines if "decay 0.99; this model has the last we" in line]
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"keeps_masks": True}, "; the masks stored in the records, seed"),
+        (
+            {"train_batch_size": 1024, "scale_learning_rate": True},
+            "learning rate 0.00088 (0.00176 x sqrt(1024 / 4096))",
+        ),
+        ({"ema_decay": 0.99}, "decay 0.99; this model has the last we"),
+        (
+            {"metrics": [METRICS[2] | {"ema_loss": 3.5, "ema_mlm_accuracy": 0.25}]},
+            "| held out, averaged weights, step 750 | 3.5000 | 0.2500 |  |",
+        ),
+    ],
+)
+def test_the_card_says_what_was_done(settings, text):
+    assert text in "\n".join(card(**settings))
 
 
 def test_batches_left_out():

@@ -5,8 +5,8 @@ import pytest
 
 from albert_tf.figure import new_figure, to_png
 from albert_tf.reports import figures
-from albert_tf.reports.page import Page, Section, render
-from albert_tf.reports.task_report import render_evaluation, seed_blocks
+from albert_tf.reports.page import render
+from albert_tf.reports.task_report import answers_of, render_evaluation
 from tests.reports.parsed_page import ParsedPage
 
 ERROR = {
@@ -99,7 +99,7 @@ def test_seeds():
     runs = [{"name": f"seed_{i}", "seed": i, "value": 0.8 + i / 10} for i in range(2)]
     trials = {"metric": "f1", "median": 0.85, "lowest": 0.8, "highest": 0.9}
     for found, best in ((runs, "seed_1"), ([{**runs[0], "value": None}], "seed_0")):
-        blocks = seed_blocks({**trials, "runs": found, "best": best})
-        parsed = ParsedPage(render(Page("t", "", [Section("Seeds", blocks)])))
+        answers = answers_of({}, {**trials, "runs": found, "best": best})
+        parsed = ParsedPage(render("evaluation", "t", "", found=answers))
         (row,) = [row for row in parsed.all("tr") if row.get("class") == "marked"]
         assert ("0.8500" in parsed.text) == ("0.0707" in parsed.text) == (found is runs)

@@ -32,18 +32,16 @@ class Hub:
     """
 
     def __init__(self):
-        self.repositories, self.private, self.kaggle = {}, set(), {}
-        self.cut, self.damaged, self.visibility = set(), set(), {}
-        self.gated = set()
-        self.requests = []
-        self.url = ""
+        self.repositories, self.kaggle, self.visibility = {}, {}, {}
+        self.private, self.gated, self.cut, self.damaged = set(), set(), set(), set()
+        self.requests, self.url = [], ""
 
     def commit_of(self, name: str, revision: str) -> str:
         """The commit that a revision, or a commit itself, names; empty if none."""
         revisions = {key: _commit(f) for key, f in self.repositories[name].items()}
-        if revision in revisions.values():
-            return revision
-        return revisions.get(revision, "")
+        return (
+            revision if revision in revisions.values() else revisions.get(revision, "")
+        )
 
     def files_of(self, name: str, commit: str) -> dict[str, bytes]:
         """The files of a commit."""
@@ -72,13 +70,9 @@ def serve():
     handler = type("Handler", (_Handler,), {"hub": hub})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         hub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield hub
+        server.shutdown()
 
 
 def _commit(files: dict[str, bytes]) -> str:
@@ -91,104 +85,94 @@ def _oid(content: bytes) -> str:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers each request with (status, content, headers)."""
+
     hub: Hub
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *unused):
         pass
 
-    def do_HEAD(self):
-        self.do_GET()
-
     def do_GET(self):
-        path = self._record()
-        if match := _FILE.fullmatch(path):
-            self._send_file(*match.groups())
-        elif match := _MODEL.fullmatch(path):
-            self._describe(*match.groups())
-        else:
-            self._refuse(404)
+        # A proxy is asked for a whole address.
+        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
+        self.token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        self.hub.requests.append((self.command, path, self.token))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.file = ""
+        status, content, headers = self._answer(path)
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/plain", **headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.close_connection = self.file in self.hub.cut
+            half = len(content) // 2 if self.close_connection else None
+            self.wfile.write(content[:half])
 
-    def do_POST(self):
-        path = self._record()
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+    do_HEAD = do_POST = do_GET
+
+    def _answer(self, path: str):
         if path.startswith(_KAGGLE):
-            self._kaggle(path.removeprefix(_KAGGLE), json.loads(body))
-        elif path == "/api/validate-yaml":
-            self._json({"errors": [], "warnings": []})
-        elif self._token() != TOKEN:
-            self._refuse(401, message="Invalid credentials in Authorization header")
-        elif path == "/api/repos/create":
-            values = json.loads(body)
+            return self._kaggle(path.removeprefix(_KAGGLE), json.loads(self.body))
+        if path == "/api/validate-yaml":
+            return _json({"errors": [], "warnings": []})
+        if self.command == "POST" and self.token != TOKEN:
+            message = "Invalid credentials in Authorization header"
+            return 401, b"", {"X-Error-Message": message}
+        if path == "/api/repos/create":
+            values = json.loads(self.body)
             name = f"{values['organization']}/{values['name']}"
             self.hub.repositories.setdefault(name, {"main": {}})
             self.hub.visibility.setdefault(name, values.get("visibility"))
-            self._json({"url": f"{self.hub.url}/{name}"})
-        else:
-            self._write(*_MODEL.fullmatch(path).groups(), body)
-
-    def _record(self) -> str:
-        # A proxy is asked for a whole address.
-        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
-        self.hub.requests.append((self.command, path, self._token()))
-        return path
-
-    def _token(self) -> str:
-        return self.headers.get("Authorization", "").removeprefix("Bearer ")
-
-    def _find(self, name: str, revision: str) -> str:
-        """The commit, or empty after an answer that refuses."""
+            return _json({"url": f"{self.hub.url}/{name}"})
+        found = _FILE.fullmatch(path) or _MODEL.fullmatch(path)
+        if not found:
+            return _refused(404)
+        name, *rest = found.groups()
         known = name in self.hub.repositories
-        if not known or (name in self.hub.private and self._token() != TOKEN):
-            self._refuse(401 if not self._token() else 404, "RepoNotFound")
-            return ""
-        commit = self.hub.commit_of(name, revision)
+        if not known or (name in self.hub.private and self.token != TOKEN):
+            return _refused(404 if self.token else 401, "RepoNotFound")
+        is_file = found.re is _FILE
+        commit = self.hub.commit_of(name, rest[0 if is_file else 1] or "main")
         if not commit:
-            self._refuse(404, "RevisionNotFound")
-        return commit
-
-    def _describe(self, name: str, kind: str | None, revision: str | None):
-        commit = self._find(name, revision or "main")
-        if commit and kind == "tree":
-            files = self.hub.files_of(name, commit)
-            entries = [
+            return _refused(404, "RevisionNotFound")
+        if is_file:
+            return self._download(name, commit, rest[1])
+        if self.command == "POST":
+            return self._write(name, *rest)
+        if rest[0] != "tree":
+            return _json({"id": name, "sha": commit, "siblings": []})
+        return _json(
+            [
                 {"type": "file", "path": k, "size": len(v), "oid": _oid(v)}
-                for k, v in files.items()
+                for k, v in self.hub.files_of(name, commit).items()
             ]
-            self._json(entries)
-        elif commit:
-            self._json({"id": name, "sha": commit, "siblings": []})
+        )
 
-    def _send_file(self, name: str, revision: str, file: str):
-        commit = self._find(name, revision)
-        if not commit:
-            return
+    def _download(self, name: str, commit: str, file: str):
         files = self.hub.files_of(name, commit)
         if name in self.hub.gated:
-            self._refuse(403, "GatedRepo")
-            return
+            return _refused(403, "GatedRepo")
         if file not in files:
-            self._refuse(404, "EntryNotFound")
-            return
+            return _refused(404, "EntryNotFound")
         start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        first = int(start[1]) if start else 0
         if file in self.hub.cut and self.hub.asked(f"/{file}")["GET"] > 1:
-            self._refuse(500)
-            return
-        content = files[file][first:]
+            return _refused(500)
+        self.file = file
         headers = {"ETag": f'"{_oid(files[file])}"', "X-Repo-Commit": commit}
-        self._send(206 if start else 200, content, headers, file in self.hub.cut)
+        if start:
+            return 206, files[file][int(start[1]) :], headers
+        return 200, files[file], headers
 
-    def _write(self, name: str, kind: str, revision: str, body: bytes):
-        if not self._find(name, revision):
-            return
+    def _write(self, name: str, kind: str, revision: str):
         if kind == "preupload":
-            found = json.loads(body)["files"]
+            found = json.loads(self.body)["files"]
             answer = {"uploadMode": "regular", "shouldIgnore": False}
-            self._json({"files": [{"path": f["path"], **answer} for f in found]})
-            return
+            return _json({"files": [{"path": f["path"], **answer} for f in found]})
         files = dict(self.hub.repositories[name][revision])
-        for line in map(json.loads, body.splitlines()):
+        for line in map(json.loads, self.body.splitlines()):
             if line["key"] == "file":
                 content = base64.b64decode(line["value"]["content"])
                 files[line["value"]["path"]] = content
@@ -197,48 +181,32 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.hub.repositories[name][revision] = files
         commit = _commit(files)
         url = f"{self.hub.url}/{name}/commit/{commit}"
-        self._json({"commitUrl": url, "commitOid": commit})
+        return _json({"commitUrl": url, "commitOid": commit})
 
     def _kaggle(self, method: str, asked: dict):
         names = ("ownerSlug", "modelSlug", "framework", "instanceSlug")
         handle = "/".join(str(asked[name]) for name in names).lower()
         handle = handle.replace("model_framework_", "")
-        versions = [
-            int(key.rpartition("/")[2])
-            for key in self.hub.kaggle
-            if key.rpartition("/")[0] == handle
-        ]
-        version = asked.get("versionNumber") or max(versions, default=0)
+        versions = [key.rpartition("/") for key in self.hub.kaggle]
+        newest = max((int(n) for key, _, n in versions if key == handle), default=0)
+        version = asked.get("versionNumber") or newest
         files = self.hub.kaggle.get(f"{handle}/{version}")
         if files is None:
-            self._refuse(404)
-        elif method == "GetModelInstance":
-            self._json({"versionNumber": version})
-        elif method == "ListModelInstanceVersionFiles":
-            self._json({"files": [{"name": name} for name in files]})
-        else:
-            file = asked["path"]
-            content = files[file]
-            hashed = b"" if file in self.hub.damaged else content
-            md5 = base64.b64encode(hashlib.md5(hashed).digest()).decode()
-            headers = {"x-goog-hash": f"md5={md5}"}
-            self._send(200, content, headers, file in self.hub.cut)
+            return _refused(404)
+        if method == "GetModelInstance":
+            return _json({"versionNumber": version})
+        if method == "ListModelInstanceVersionFiles":
+            return _json({"files": [{"name": name} for name in files]})
+        self.file = asked["path"]
+        content = files[self.file]
+        hashed = b"" if self.file in self.hub.damaged else content
+        md5 = base64.b64encode(hashlib.md5(hashed).digest()).decode()
+        return 200, content, {"x-goog-hash": f"md5={md5}"}
 
-    def _json(self, content):
-        headers = {"Content-Type": "application/json"}
-        self._send(200, json.dumps(content).encode(), headers)
 
-    def _refuse(self, status: int, code: str = "", message: str = ""):
-        headers = {"X-Error-Code": code, "X-Error-Message": message}
-        self._send(status, b"", {k: v for k, v in headers.items() if v})
+def _json(content):
+    return 200, json.dumps(content).encode(), {"Content-Type": "application/json"}
 
-    def _send(self, status: int, content: bytes, headers: dict, cut: bool = False):
-        self.send_response(status)
-        for name, value in {"Content-Type": "text/plain", **headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        self.wfile.write(content[: len(content) // 2] if cut else content)
-        self.close_connection = cut
+
+def _refused(status: int, code: str = ""):
+    return status, b"", {"X-Error-Code": code} if code else {}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import iob
-from albert_tf.tasks.iob import mark_entities, to_iob2
+from albert_tf.tasks.iob import to_iob2
 
 pytest.importorskip("seqeval")
 
@@ -55,11 +55,6 @@ def test_other_tags_among_entities(bad):
         convert("O B-A", f"O I-A {bad}")
 
 
-def test_what_marks_entities():
-    assert mark_entities(["O", "B-PER"]) and mark_entities("BIO")
-    assert not mark_entities(["O"]) and not mark_entities(["NN", "B", "I"])
-
-
 @given(st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), max_size=9))
 def test_the_result_has_the_entities_that_conlleval_reads(tags):
     (found,), _ = to_iob2([tags], str)
@@ -77,12 +72,8 @@ def test_lenient_and_strict_differ():
     strict = {"precision_strict": 1.0, "recall_strict": 0.5, "accuracy": 0.8}
     strict["f1_strict"] = pytest.approx(2 / 3)
     assert values == {"f1": 1.0, "precision": 1.0, "recall": 1.0, **strict}
-
-
-def test_sentences_stay_apart():
-    """Flattened, the two entities of the prediction would be one."""
-    labels = rows("O B-A", "B-A O")
-    values = iob.entity_metrics(labels, rows("O B-A", "I-A O"))
+    # Sentences stay apart: flattened, the two entities predicted would be one.
+    values = iob.entity_metrics(rows("O B-A", "B-A O"), rows("O B-A", "I-A O"))
     assert values["f1"] == 1.0
 
 

@@ -1,11 +1,8 @@
 """Reading tables, good and bad."""
 
-import gzip
 import json
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from albert_tf.errors import DataError
 from albert_tf.tasks.labels import find_labels
@@ -26,16 +23,10 @@ def read_table(path, **columns):
     return LabelledTableSettings(**columns).read_table(path)
 
 
-def test_pairs_gzip_bom_delimiter(tmp_path):
-    text = "\ufeffa;b;c\nx;y;1\n".encode()
-    path = write(tmp_path, "a.csv.gz", gzip.compress(text))
-    table = read_table(
-        path,
-        text_column="a",
-        text_pair_column="b",
-        label_column="",
-        delimiter=";",
-    )
+def test_pairs(tmp_path):
+    path = write(tmp_path, "a.csv", "\ufeffa;b;c\nx;y;1\n")
+    columns = {"text_column": "a", "text_pair_column": "b", "label_column": ""}
+    table = read_table(path, delimiter=";", **columns)
     assert (table.texts, table.text_pairs, table.labels) == (["x"], ["y"], None)
     assert (table.ids, table.lines) == (["0"], [2])
 
@@ -46,13 +37,8 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_lists_are_several_labels(tmp_path, ending):
-    path = tmp_path / f"a.{ending}"
-    if ending == "parquet":
-        parquet.write_table(pa.Table.from_pylist(PAIRS), path)
-    else:
-        path.write_text("\n".join(map(json.dumps, PAIRS)))
+def test_lists_are_several_labels(tmp_path):
+    path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, PAIRS)))
     table = read_table(path, text_column="a", text_pair_column="b", id_column="id")
     assert table.labels == [("good", "long"), ()]
     assert (table.ids, table.text_pairs) == (["q1", "q2"], ["y", ""])

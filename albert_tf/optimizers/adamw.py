@@ -179,22 +179,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates one variable and its slots."""
-        dtype = variable.dtype
-        gradient = ops.cast(gradient, dtype)
         index = self._get_variable_index(variable)
-        m, v = self._m[index], self._v[index]
-        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
-        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        update = next_m / (ops.sqrt(next_v) + self.epsilon)
-        if self.weight_decay_rate and self.uses_weight_decay(variable):
-            update = update + self.weight_decay_rate * variable
-        update = self._scaled_update(update, variable)
-        self.assign(m, next_m)
-        self.assign(v, next_v)
-        rate = ops.cast(learning_rate, dtype)
+        rate = ops.cast(learning_rate, variable.dtype)
         if self._rates[index] != 1:
             rate = rate * self._rates[index]
-        self.assign_sub(variable, rate * update)
+        self._update(ops.cast(gradient, variable.dtype), variable, rate, index)
         self._update_average(variable, index)
 
     def get_config(self) -> dict[str, Any]:
@@ -208,6 +197,19 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "exclude_from_weight_decay": list(self._decay_exclusions),
             "learning_rate_multipliers": dict(self._rate_patterns),
         }
+
+    def _update(self, gradient, variable, rate, index: int) -> None:
+        """Updates one variable and its moments."""
+        m, v = self._m[index], self._v[index]
+        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        update = next_m / (ops.sqrt(next_v) + self.epsilon)
+        if self.weight_decay_rate and index in self._decay_flags:
+            update = update + self.weight_decay_rate * variable
+        update = self._scaled_update(update, variable)
+        self.assign(m, next_m)
+        self.assign(v, next_v)
+        self.assign_sub(variable, rate * update)
 
     def _scaled_update(self, update, variable):
         """Returns the update, which is multiplied by the learning rate afterwards."""
@@ -324,27 +326,14 @@ class AdamW(AdamStyleOptimizer):
     excluded from decay by default, and the order of a step (see the module).
     """
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates one variable and its slots."""
+    def _update(self, gradient, variable, rate, index: int) -> None:
         if keras.backend.backend() != "tensorflow" or variable.dtype != "float32":
-            super().update_step(gradient, variable, learning_rate)
+            super()._update(gradient, variable, rate, index)
             return
         from albert_tf.kernels.adam import apply_adam
 
-        index = self._get_variable_index(variable)
-        rate = ops.cast(learning_rate, "float32")
-        if self._rates[index] != 1:
-            rate = rate * self._rates[index]
-        if self.weight_decay_rate and self.uses_weight_decay(variable):
+        if self.weight_decay_rate and index in self._decay_flags:
             self.assign_sub(variable, rate * self.weight_decay_rate * variable)
-        apply_adam(
-            variable,
-            self._m[index],
-            self._v[index],
-            ops.cast(gradient, "float32"),
-            rate,
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
-        )
-        self._update_average(variable, index)
+        m, v = self._m[index], self._v[index]
+        betas = self.beta_1, self.beta_2
+        apply_adam(variable, m, v, gradient, rate, *betas, self.epsilon)

@@ -1,16 +1,20 @@
 """Describes an ALBERT or BERT encoder: sizes, sharing, presets, parameter counts.
 
+Config files are read in three dialects: ours, the original's and Hugging Face's.
+
 Legend: `V` vocabulary, `E` embedding, `D` hidden, `F` feed-forward, `N` heads,
 `L` layers, `G` groups of layers that share weights.
 """
 
 import dataclasses
+import difflib
 import numbers
 import os
+import re
 from typing import Any, NamedTuple
 
 import albert_tf
-from albert_tf import config_json, heads
+from albert_tf import heads
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
@@ -18,6 +22,52 @@ SHARING_MODES = ("all", "attention", "ffn", "none")
 # A config file with more blocks than this would only exhaust the memory.
 MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
+
+
+# Who writes config files.
+OURS = "albert_tf"
+ORIGINAL = "original"
+HUGGINGFACE = "huggingface"
+
+REQUIRED = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
+# Keys of released albert_config.json files that the original never reads, and keys of
+# brightmart/albert_zh and BERT that do not change what is computed.
+IGNORED_ORIGINAL = {
+    "net_structure_type",
+    "gap_size",
+    "num_memory_blocks",
+    "down_scale_factor",
+    "layers_to_keep",
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+}
+# Any other value of these keys means a model that this package does not compute.
+MUST_BE = {
+    "ln_type": ("postln",),
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+}
+# Hugging Face's names -> ours, for the same function.
+HF_ACTIVATIONS = {
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_python": "gelu",
+    "swish": "silu",
+}
+# Families of models by the `model_type` that Hugging Face gives them.
+FAMILIES = ("albert", "bert")
+_CLASS = re.compile(r"(TF|Flax)?(Albert|Bert)(Model|For|LMHead|PreTrained)")
 
 
 def _albert(d: int, layers: int, heads: int, dropout: float) -> dict[str, Any]:
@@ -177,10 +227,9 @@ class AlbertConfig:
         """Reads the content of our, the original's or Hugging Face's JSON.
 
         The original calls the tanh approximation `"gelu"`, Hugging Face
-        `"gelu_new"`; the other keys show which of the two wrote `values`
-        (`config_json.dialect`).
+        `"gelu_new"`; the other keys show which of the two wrote `values`.
         """
-        return cls(**config_json.to_fields(values, dataclasses.fields(cls)))
+        return cls(**_to_fields(values))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> "AlbertConfig":
@@ -197,7 +246,7 @@ class AlbertConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields and a key that marks the dialect."""
-        return {"format": config_json.OURS, **dataclasses.asdict(self)}
+        return {"format": OURS, **dataclasses.asdict(self)}
 
     def to_json(self, path: str | os.PathLike) -> None:
         """Writes the fields as JSON."""
@@ -336,7 +385,7 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         "hidden_act": ACTIVATIONS,
         "embedding_projection": ("auto", "always"),
         "group_rule": ("integer", "original", "huggingface"),
-        "family": config_json.FAMILIES,
+        "family": FAMILIES,
     }
     if value is None and name in ("mlm_layer_norm_eps", "family"):
         return
@@ -354,3 +403,90 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         else:
             ok, rule = ok and 0 < value < float("inf"), "a positive number"
     require(ok, f"{name} must be {rule}", value, error=ValueError)
+
+
+def _dialect(values: dict[str, Any]) -> str:
+    """Returns who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
+
+    Hugging Face's files have had `layer_norm_eps` since the first release; the
+    original's never have it.
+    """
+    if values.get("format") == OURS:
+        return OURS
+    marks = ("model_type", "transformers_version", "architectures", "layer_norm_eps")
+    return HUGGINGFACE if any(m in values for m in marks) else ORIGINAL
+
+
+def _to_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Translates the content of a config JSON to `AlbertConfig` fields.
+
+    Args:
+        values: dict. The content of the file.
+
+    Raises:
+        ValueError: If a size is missing, a key is unknown (Hugging Face's files
+            may have additional keys), or the config describes another model.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"expected a JSON object, received {type(values).__name__}")
+    kind = _dialect(values)
+    known = {field.name for field in dataclasses.fields(AlbertConfig)}
+    missing = [k for k in REQUIRED if k not in values]
+    if missing and kind != OURS:
+        raise ValueError(f"missing {', '.join(missing)}")
+    for key, allowed in MUST_BE.items():
+        if values.get(key, allowed[0]) not in allowed:
+            raise ValueError(
+                f"{key} must be {allowed[0]!r}, received {values[key]!r}: "
+                "such a model computes something else"
+            )
+    family = _family(values, kind)
+    if kind != HUGGINGFACE:
+        others = {"share_parameter_across_layers"}
+        # The config.json of our model folders also has the head, the labels and the
+        # tokenizer's options.
+        others |= {"format", "model", "tokenizer"} if kind == OURS else set()
+        others |= known
+        for key in values:
+            if key not in others | IGNORED_ORIGINAL | set(MUST_BE):
+                close = difflib.get_close_matches(str(key), others, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(f"unknown key {key!r}{hint}")
+    result = {k: v for k, v in values.items() if k in known}
+    if family == "bert":
+        result["embedding_size"] = values["hidden_size"]
+        result["sharing"] = "none"
+    if kind == HUGGINGFACE:
+        result["family"] = family
+    if values.get("share_parameter_across_layers") is False:
+        result["sharing"] = "none"
+    act = result.get("hidden_act")
+    if kind == ORIGINAL and act in (None, "gelu"):
+        result["hidden_act"] = "gelu_new"
+    elif kind == HUGGINGFACE:
+        default = "gelu" if family == "bert" else "gelu_new"
+        result["hidden_act"] = HF_ACTIVATIONS.get(str(act), act or default)
+        # BERT's optional key has a slightly different name.
+        if values.get("classifier_dropout") is not None:
+            result["classifier_dropout_prob"] = values["classifier_dropout"]
+    return result
+
+
+def _family(values: dict[str, Any], kind: str) -> str | None:
+    """Returns the family that the keys show; None if the file is ours."""
+    if kind == OURS:
+        return None
+    albert_keys = ("embedding_size", "num_hidden_groups", "inner_group_num")
+    guessed = "albert" if any(k in values for k in albert_keys) else "bert"
+    if kind == ORIGINAL:
+        return guessed
+    if model_type := values.get("model_type"):
+        known = f"model_type must be {' or '.join(FAMILIES)}"
+        require(model_type in FAMILIES, known, model_type, error=ValueError)
+        return model_type
+    # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
+    classes = values.get("architectures")
+    for name in classes if isinstance(classes, list) else ():
+        known = f"architectures must be of {' or '.join(FAMILIES)}"
+        require(_CLASS.match(str(name)), known, name, error=ValueError)
+    return guessed

@@ -52,7 +52,9 @@ _BATCH_SIZE = flags.DEFINE_integer(
     1,
 )
 _RUNNER = flags.DEFINE_string(
-    "runner", "DirectRunner", "Apache Beam runner: DirectRunner, DaskRunner, ..."
+    "runner",
+    "DirectRunner",
+    "Apache Beam runner, such as DirectRunner or DaskRunner; empty: no Beam.",
 )
 _BEAM_OPTION = flags.DEFINE_multi_string(
     "beam_option",

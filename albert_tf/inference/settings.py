@@ -17,7 +17,7 @@ class BulkSettings:
         rows_per_part: Rows that are sorted by length and saved together; a run that was
             stopped continues after the last saved part.
         max_batch_tokens: Tokens per call of the model, padding included, at most.
-        runner: Apache Beam runner: DirectRunner, DaskRunner, ... Default: no Beam.
+        runner: Apache Beam runner, such as DirectRunner or DaskRunner; empty: no Beam.
         beam_option: Option for Beam, as --beam_option=--name=value; may be repeated.
     """
 

@@ -377,6 +377,11 @@ class Configured:
             rate, self.seed_of(part), **{"dtype": self.dtype_policy, **kwargs}
         )
 
+    def compute_output_spec(self, *args, **kwargs):
+        # Traces `call`. Keras would use compute_output_shape, which is there for
+        # `summary()` and knows neither dtypes nor further outputs.
+        return super(keras.layers.Layer, self).compute_output_spec(*args, **kwargs)
+
 
 class ConfiguredLayer(Configured, keras.layers.Layer):
     """A layer built from an `AlbertConfig` and a seed."""
@@ -385,11 +390,6 @@ class ConfiguredLayer(Configured, keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
         self.seed = seed
-
-    def compute_output_spec(self, *args, **kwargs):
-        # Traces `call`. Keras would use compute_output_shape, which is there for
-        # `summary()` and knows neither dtypes nor further outputs.
-        return super(keras.layers.Layer, self).compute_output_spec(*args, **kwargs)
 
     def get_config(self):
         config = self.config.to_dict()

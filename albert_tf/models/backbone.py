@@ -178,11 +178,6 @@ class AlbertBackbone(ConfiguredModel):
             shapes["pooled_output"] = (input_shape[0], self.config.hidden_size)
         return shapes
 
-    def compute_output_spec(self, *args, **kwargs):
-        # Traces `call`. Keras would use compute_output_shape, which knows neither the
-        # optional outputs nor packed rows.
-        return super(keras.layers.Layer, self).compute_output_spec(*args, **kwargs)
-
     @property
     def word_embeddings(self):
         """The token table `[V, E]`, tied to the masked LM's output."""

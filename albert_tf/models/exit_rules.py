@@ -39,10 +39,8 @@ class ExitRule:
         if self.kind == ENTROPY:
             fits, rule = fits and self.value >= 0, "a number of at least 0"
         else:
-            fits, rule = (
-                fits and 1 <= self.value == int(self.value),
-                "a positive integer",
-            )
+            fits = fits and 1 <= self.value == int(self.value)
+            rule = "a positive integer"
         require(fits, f"exit: {self.kind} must be {rule}", self.value)
 
     @classmethod

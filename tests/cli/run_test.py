@@ -231,20 +231,12 @@ def test_ctrl_c(tmp_path, run_python):
     assert result.stdout == "130 error: interrupted\n", result.stderr
 
 
-VERBS = dispatch.verb_files()
-
-
-def run_albert_tf(run_python, *arguments):
-    return run_python(dispatch.__file__, *arguments)
-
-
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
-def test_albert_tf_lists_the_verbs(run_python, arguments):
-    result = run_albert_tf(run_python, *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    listed = [line.split(None, 1) for line in result.stdout.splitlines()[2:-2]]
-    assert [line[0] for line in listed] == list(VERBS)
-    assert all(len(line) == 2 for line in listed), "a tool without a docstring"
+def test_albert_tf_lists_the_verbs(capsys, arguments):
+    assert dispatch.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()[2:-2]
+    listed = dict(line.split(None, 1) for line in lines)
+    assert list(listed) == list(dispatch.verb_files())
 
 
 def test_listing_does_not_import_tensorflow(run_python):
@@ -253,16 +245,15 @@ def test_listing_does_not_import_tensorflow(run_python):
     assert not {"tensorflow", "keras", "numpy"} & set(modules)
 
 
-def test_albert_tf_version(run_python):
-    result = run_albert_tf(run_python, "--version")
-    assert result.stdout.startswith("albert_tf 0.")
-
-
-def test_unknown_verb(run_python):
-    assert_one_line(run_albert_tf(run_python, "xyzzy"), 2, "unknown verb 'xyzzy'")
-    if "fill_mask" in VERBS:
-        result = run_albert_tf(run_python, "fill-mask", "--text=a")
-        assert_one_line(result, 2, "did you mean 'fill_mask'?")
+def test_albert_tf_version_and_unknown_verbs(capsys):
+    assert dispatch.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("albert_tf 0.")
+    for verb, message in (
+        ("xyzzy", "error: unknown verb 'xyzzy'; the verbs are train_tokenizer, "),
+        ("fill-mask", "error: unknown verb 'fill-mask'; did you mean 'fill_mask'?\n"),
+    ):
+        assert dispatch.main([verb, "--text=a"]) == 2
+        assert capsys.readouterr().err.startswith(message)
 
 
 def test_log_lines_have_no_prefix(run_tool):

@@ -59,7 +59,7 @@ class CreateSettings(CorpusSettings):
         drop_duplicates: Leave out repeated documents.
         num_shards: Number of training shards. Default: one per 128 MiB.
         num_processes: Number of processes. Default: one per core.
-        runner: Apache Beam runner, for example DirectRunner. Default: no Beam.
+        runner: Apache Beam runner, such as DirectRunner or DaskRunner; empty: no Beam.
         beam_option: Option for Beam, as --beam_option=--name=value; may be repeated.
         overwrite: Replace existing output.
     """

@@ -256,7 +256,7 @@ def read_run(
 
 
 def _json(*names: str) -> Mapping[str, Any]:
-    """Returns the content of a file; nothing if there is none."""
+    """Returns the content of a file; nothing if it does not exist."""
     path = files.join(*names)
     return files.read_json(path) if files.exists(path) else {}
 

@@ -1,9 +1,9 @@
 """Reading and writing whole small files, on this machine or in a bucket.
 
 Every path may carry a scheme (`gs://…`); such paths go through `tf.io.gfile`, which is
-imported only then. Writing is atomic: a reader never sees half a file. "There is none"
-and "it cannot be found out" are two answers: the second is a `DataError`. etils.epath
-knows one answer only, and repeats no call.
+imported only then. Writing is atomic: a reader never sees half a file. A file that does
+not exist differs from one that cannot be reached, which is a `DataError`. etils.epath
+does not distinguish them, and repeats no call.
 """
 
 import contextlib

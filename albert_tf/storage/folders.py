@@ -264,7 +264,7 @@ def upload(
     local = os.fspath(local)
     names = sorted(files.tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
-    # Listed like a file; there is none of this name.
+    # Listed like a file, though no file has this name.
     token = f".upload-{uuid.uuid4().hex}"
     interrupted = _read_marker(target)
     stages = set(filter(_STAGE.fullmatch, interrupted))

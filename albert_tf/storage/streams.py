@@ -1,8 +1,7 @@
 """Reading and writing large files in pieces, on this machine or in a bucket.
 
 What `storage.files` does for small whole files, and paths of TensorFlow's checkpoints.
-Local paths use the standard library,
-so that worker processes need no TensorFlow.
+Local paths use the standard library, so that worker processes need no TensorFlow.
 """
 
 import atexit
@@ -27,7 +26,7 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 
 
 def status(path: str) -> files.Status:
-    """Returns what is known about a file; a `DataError` if there is none."""
+    """Returns what is known about a file; a `DataError` if it does not exist."""
     found = files.status(path)
     if found is None:
         raise DataError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")

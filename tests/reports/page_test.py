@@ -39,6 +39,7 @@ def test_unprintable_characters(text, shown):
     assert not re.search(rb"[\0-\x08\x0b-\x1f\x7f]", made)
 
 
+@pytest.mark.usefixtures("quick")
 def test_accessible_and_offline(tmp_path):
     content = render_runs(read_runs([hostile_run(tmp_path, "word")]))
     parsed = ParsedPage(content)

@@ -1,4 +1,4 @@
-"""Folders of runs as they are at any moment of a run, and what is none."""
+"""Folders of runs as they are at any moment of a run, and other folders."""
 
 import json
 import math

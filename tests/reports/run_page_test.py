@@ -161,6 +161,7 @@ def test_data_is_json_without_nan(tmp_path):
     assert data["runs"] == [{"name": "a", "clock": clock, "rollbacks": []}]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_of_a_run_is_shown_not_run(text, tmp_path):
     shapes = []

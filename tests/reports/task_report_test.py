@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from albert_tf.figure import new_figure, to_png
-from albert_tf.reports import figures
 from albert_tf.reports.page import render
 from albert_tf.reports.task_report import answers_of, render_evaluation
 from tests.reports.parsed_page import ParsedPage
@@ -35,13 +33,6 @@ PARTS = {
     "lengths": ({"train": LENGTHS}, "Lengths and truncation", 1, "50.00%"),
     "useful_token_rate": (0.25, "Lengths and truncation", 0, "25.0%"),
 }
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Pictures are made, but not painted, which takes most of the time."""
-    blank = to_png(new_figure(1, 1))
-    monkeypatch.setattr(figures, "to_png", lambda figure, dpi: blank)
 
 
 def shown(**fields) -> ParsedPage:

@@ -45,8 +45,8 @@ demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not peers and not broad" \
-	  --durations=10 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	  -m "not peers and not broad" --durations=10 $(PYTEST_FLAGS)
 
 test-broad: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest -n $(JOBS) -m broad --durations=10 $(PYTEST_FLAGS)

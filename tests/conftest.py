@@ -1,6 +1,8 @@
 """What all tests share: a quiet TensorFlow on the CPU, repeatable random examples."""
 
+import collections
 import functools
+import gc
 import importlib.util
 import os
 import pathlib
@@ -18,7 +20,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, max_examples=50
+)
 hypothesis.settings.load_profile("repeatable")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,18 +32,37 @@ PEERS = ROOT / "tests" / "peers"
 def pytest_ignore_collect(
     collection_path: pathlib.Path, config: pytest.Config
 ) -> bool | None:
-    """Leaves tests/peers out where the peers are absent, unless asked for by name."""
+    """Leaves tests/peers out where the peers are absent, unless asked for by name.
+
+    And where they are not wanted, because importing them takes long.
+    """
     if collection_path != PEERS or any("peers" in str(arg) for arg in config.args):
         return None
     present = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
-    return None if present else True
+    return None if present and "not peers" not in config.option.markexpr else True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test under tests/peers."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Marks every test under tests/peers, and lets workers begin with the slow ones.
+
+    A worker takes one file after another: one that takes minutes would run alone at the
+    end. First come files with slow tests, those with the fewest tests before others.
+    """
     for item in items:
         if PEERS in item.path.parents:
             item.add_marker(pytest.mark.peers)
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        sizes = collections.Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path not in slow, sizes[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    """Lets garbage collections pass over what all imports have left, and be rarer."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 10)
 
 
 @pytest.fixture(scope="session")

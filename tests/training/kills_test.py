@@ -144,30 +144,28 @@ def owner_of(lock):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        pytest.param(signal.SIGINT, marks=pytest.mark.broad),
-        signal.SIGKILL,
-    ],
+    "asked", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.broad)]
 )
-def test_a_command_that_is_ended_continues_to_the_same_bits(whole, tmp_path, number):
-    stopped, killed = tmp_path / "stopped", number == signal.SIGKILL
+def test_a_command_that_is_ended_continues_to_the_same_bits(whole, tmp_path, asked):
+    """First it is asked to end, then it is killed."""
+    stopped = tmp_path / "stopped"
     command = runs.command_line("pretrain", {**whole, "output_dir": stopped})
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    runs.wait_for_step(stopped, 12 if killed else 3, process)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=300)
-    code = process.returncode
-    assert not (stopped / "model").exists()
-    if killed:
-        assert code == -number
-    else:
-        assert code == 128 + number, errors
-        last = errors.splitlines()[-1]
-        found = re.match(r"stopped at step (\d+) of 30; the same command", last)
-        assert (stopped / f"checkpoints/step-{found[1]}.index").exists()
-        assert (stopped / "report.html").exists()
+
+    def end(step, number):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        runs.wait_for_step(stopped, step, process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=300)
+        assert not (stopped / "model").exists()
+        return process.returncode, errors
+
+    code, errors = end(3, asked)
+    assert code == 128 + asked, errors
+    last = errors.splitlines()[-1]
+    found = re.match(r"stopped at step (\d+) of 30; the same command", last)
+    assert (stopped / f"checkpoints/step-{found[1]}.index").exists()
+    assert (stopped / "report.html").exists()
+    assert end(12, signal.SIGKILL)[0] == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "continuing from step" in done.stderr, done.stderr
     assert_same_run(pathlib.Path(whole["output_dir"]), stopped)

@@ -1,6 +1,5 @@
 """Writes the folder of a model for another runtime: model, tokenizer, manifest."""
 
-import importlib.metadata
 import json
 import os
 import statistics
@@ -23,7 +22,6 @@ from albert_tf.export.runtimes import (
     find_runtime,
 )
 from albert_tf.export.server_files import fill
-from albert_tf.heads import LABELS, problem_type_of
 from albert_tf.reports import environment
 from albert_tf.storage import folders
 from albert_tf.text.tokenizer import Tokenizer
@@ -90,24 +88,14 @@ def export_for_runtime(
     runtime = find_runtime(format, quantization)
     graph = TokensGraph(model)
     length = saved_model.checked_length(model, tokenizer, max_seq_length)
-    rule = f"labels: {type(model).__name__} has none"
-    require(labels is None or graph.head.has_labels, rule)
-    packages = dict.fromkeys(("tensorflow", "keras", *PACKAGES[format]))
+    saved_model.check_uses(model, labels)
     content = {
         "format": format,
-        "kind": type(model).__name__,
         "quantization": quantization,
         "options": runtime.options(quantization),
         "inputs": {n: f"int32 {graph.shape(n)}" for n in graph.inputs},
-        "max_seq_length": length,
-        "tokenizer": tokenizer.get_config(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        **saved_model.describe(model, tokenizer, labels, length, PACKAGES[format]),
     }
-    has_labels = graph.head.has_labels
-    if names := has_labels and saved_model.names_of_labels(model, labels):
-        content["labels"] = names
-    if graph.head.answers == LABELS:
-        content["problem_type"] = problem_type_of(model)
     own_names = {*runtime.model_files, EXAMPLE, *folders.OWN_NAMES}
     with folders.writing(path, own_names=own_names) as out:
         run = _write_model(runtime, graph, out.path, quantization)

@@ -4,7 +4,7 @@ import functools
 import importlib.metadata
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -90,10 +90,11 @@ def export_saved_model(
     """
     target = _target(path, version)
     head = find(head_of(model))
-    _check_arguments(model, labels, top_k, answering)
+    answering = answering or {}
+    check_uses(model, labels, top_k, answering)
     answers = None
     if head.answers_spans:
-        answers = answering_of(model, max_seq_length, answering or {})
+        answers = answering_of(model, max_seq_length, answering)
         max_seq_length = answers.max_seq_length
     length = checked_length(model, tokenizer, max_seq_length)
     forward = fast_forward.choose(model, precision)
@@ -105,8 +106,22 @@ def export_saved_model(
     )
     requests = warmup.make_requests(model, signatures, length, warmup_batch_sizes)
     cpu.check(precision, will_run=bool(warmup_batch_sizes))
-    content = _content(model, tokenizer, labels, signatures, length)
-    content |= {"precision": precision, "forward": fast_forward.describe(forward)}
+    content = {
+        "format": "albert_tf",
+        **describe(model, tokenizer, labels, length),
+        "tokenizer_sha256": tokenizer.sha256,
+        "signatures": {
+            name: {
+                spec.name: f"{spec.dtype.name} {spec.shape.as_list()}"
+                for spec in specs_of(signature, model)
+            }
+            for name, signature in signatures.items()
+        },
+        "precision": precision,
+        "forward": fast_forward.describe(forward),
+    }
+    if head.answers == CHOICES:
+        content |= choice_options(model)
     if answers is not None:
         content["answering"] = answers.describe()
     if exit:
@@ -143,18 +158,15 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
     return target
 
 
-def _check_arguments(model, labels, top_k: int | None, answering) -> None:
+def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
     """Raises a UsageError if an argument is for another kind of model."""
     head, kind = find(head_of(model)), type(model).__name__
-    has_use = {
-        "labels": labels is None or head.has_labels,
-        "top_k": top_k is None or head.has_masked_lm,
-    }
-    for name, fits in has_use.items():
-        require(fits, f"{name}: {kind} has no use for it")
-    given = ", ".join(answering or ())
-    rule = f"answering: {kind} does not answer questions, received {given}"
-    require(head.answers_spans or not answering, rule)
+    for names, given, fits in (
+        ("labels", labels is not None, head.has_labels),
+        ("top_k", top_k is not None, head.has_masked_lm),
+        (", ".join(answering), bool(answering), head.answers_spans),
+    ):
+        require(fits or not given, f"{names}: {kind} has no use for it")
 
 
 def checked_length(
@@ -189,48 +201,37 @@ def checked_length(
     return length
 
 
-def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any]:
-    """Returns the manifest's content except files and operations."""
-    content = {
-        "format": "albert_tf",
-        "kind": type(model).__name__,
-        "signatures": {
-            name: {
-                spec.name: f"{spec.dtype.name} {spec.shape.as_list()}"
-                for spec in specs_of(signature, model)
-            }
-            for name, signature in signatures.items()
-        },
-        "max_seq_length": length,
-        "tokenizer_sha256": tokenizer.sha256,
-        "tokenizer": tokenizer.get_config(),
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("tensorflow", "keras")
-        },
-    }
-    head = find(head_of(model))
-    if head.has_labels:
-        content["labels"] = names_of_labels(model, labels)
-    kind = problem_type_of(model) if head.answers == LABELS else None
-    if kind not in (None, "single_label_classification"):
-        content["problem_type"] = kind
-    if head.answers == CHOICES:
-        content |= choice_options(model)
-    return content
-
-
-def names_of_labels(model: keras.Model, labels: Sequence[str] | None) -> list[str]:
-    """Returns the names of a model's labels: those given, or those it was saved with.
+def describe(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    labels: Sequence[str] | None,
+    length: int,
+    packages: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Returns what the manifests of all formats say about a model.
 
     Args:
-        model: keras.Model. One whose head has labels.
-        labels: Sequence of str or None.
-
-    Raises:
-        UsageError: If their number is not that of the model's labels.
+        model: keras.Model.
+        tokenizer: `Tokenizer`.
+        labels: Sequence of str or None. Names of its labels that replace its own.
+        length: int. Longer texts are cut.
+        packages: iterable of str. Names besides TensorFlow and Keras.
     """
-    is_tagger = find(head_of(model)).answers == TAGS
-    return tag_labels(model, labels) if is_tagger else label_names(model, labels)
+    head = find(head_of(model))
+    packages = dict.fromkeys(("tensorflow", "keras", *packages))
+    content = {
+        "kind": type(model).__name__,
+        "max_seq_length": length,
+        "tokenizer": tokenizer.get_config(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }
+    if head.has_labels:
+        is_tagger = head.answers == TAGS
+        names_of = tag_labels if is_tagger else label_names
+        content["labels"] = names_of(model, labels)
+    if head.answers == LABELS:
+        content["problem_type"] = problem_type_of(model)
+    return content
 
 
 def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) -> None:

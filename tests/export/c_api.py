@@ -17,8 +17,6 @@ from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
-from albert_tf.storage import protobuf
-
 # Where TensorFlow is; it is not imported.
 SITE = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parents[1]
 STRING, STRING_SIZE = 7, 24
@@ -109,11 +107,13 @@ class Library:
 class Model:
     """A loaded SavedModel.
 
-    `signatures` has for each name two dicts, of the inputs and of the outputs: by name,
-    the tensor and its type.
+    Args:
+        folder: str. The model.
+        signatures: dict. For each name two dicts, the tensors of the inputs and those
+            of the outputs by name.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str, signatures: dict[str, tuple[dict, dict]]):
         self._tf = tf = Library()
         for name in ("_sentencepiece_tokenizer.so", "_normalize_ops.so"):
             file = SITE / "tensorflow_text/python/ops" / name
@@ -122,7 +122,7 @@ class Model:
         options, tags = tf.TF_NewSessionOptions(), (c_char_p * 1)(b"serve")
         arguments = (options, None, str(folder).encode(), tags, 1, self._graph, None)
         self._session = tf.checked("TF_LoadSessionFromSavedModel", *arguments)
-        self.signatures = read_signatures(folder)
+        self.signatures = signatures
 
     def run(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
         """Returns the outputs by name; strings are arrays of bytes.
@@ -141,8 +141,8 @@ class Model:
                 self._delete_input(tensor)
 
     def _run(self, takes, names, tensors, gives):
-        feeds = (Output * len(names))(*(self._output(takes[n][0]) for n in names))
-        fetches = (Output * len(gives))(*(self._output(t) for t, _ in gives.values()))
+        feeds = (Output * len(names))(*(self._output(takes[n]) for n in names))
+        fetches = (Output * len(gives))(*(self._output(t) for t in gives.values()))
         values = (c_void_p * len(tensors))(*tensors)
         results = (c_void_p * len(gives))()
         self._tf.checked(
@@ -213,30 +213,6 @@ class Model:
         self._tf.TF_DeleteTensor(tensor)
 
 
-def read_signatures(folder) -> dict[str, tuple[dict, dict]]:
-    """Reads `MetaGraphDef.signature_def` without the classes of its messages."""
-
-    def tensors(signature: bytes, field: int) -> dict[str, tuple[str, int]]:
-        found = {}
-        for number, entry in protobuf.fields(signature):
-            if number == field:
-                name, info = (dict(protobuf.fields(entry))[i] for i in (1, 2))
-                info = dict(protobuf.fields(info))
-                found[name.decode()] = (info[1].decode(), info[2])
-        return found
-
-    saved_model = pathlib.Path(folder, "saved_model.pb").read_bytes()
-    meta_graph = dict(protobuf.fields(saved_model))[2]
-    signatures = {}
-    for number, entry in protobuf.fields(meta_graph):
-        if number == 5:
-            name, signature = (dict(protobuf.fields(entry)).get(i, b"") for i in (1, 2))
-            if not name.startswith(b"__"):  # the loader's own
-                both = tensors(signature, 1), tensors(signature, 2)
-                signatures[name.decode()] = both
-    return signatures
-
-
 def ask(
     folder, requests: Sequence[tuple[str, Mapping[str, np.ndarray]]]
 ) -> tuple[list[dict | Error], list[int], list[str]]:
@@ -246,9 +222,18 @@ def ask(
         The outputs of each request, or the `Error`; the megabytes of the process after
         each; and which of TensorFlow's Python and Keras it imported: neither.
     """
+    from albert_tf.export import manifest  # imports TensorFlow
+
+    (graph,) = manifest.read_saved_model(folder).meta_graphs
+    signatures = {
+        name: tuple(
+            {k: x.name for k, x in part.items()} for part in (s.inputs, s.outputs)
+        )
+        for name, s in graph.signature_def.items()
+    }
     done = subprocess.run(
         [sys.executable, __file__, str(folder)],
-        input=pickle.dumps(list(requests)),
+        input=pickle.dumps((signatures, list(requests))),
         env={"PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
         capture_output=True,
         check=False,
@@ -260,8 +245,9 @@ def ask(
 
 def main(folder: str) -> None:
     """Loads, runs, writes what `ask` returns."""
-    model, answers, memory = Model(folder), [], []
-    for signature, inputs in pickle.load(sys.stdin.buffer):
+    signatures, requests = pickle.load(sys.stdin.buffer)
+    model, answers, memory = Model(folder, signatures), [], []
+    for signature, inputs in requests:
         try:
             answers.append(model.run(signature, inputs))
         except Error as e:

@@ -1,7 +1,5 @@
 """Multiple choice in a SavedModel answers as `MultipleChoice` does in Python."""
 
-import json
-import pathlib
 import types
 
 import hypothesis
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.export import manifest, row_steps
+from albert_tf.export import row_steps
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from tests import tiny
@@ -147,19 +145,3 @@ def test_nothing(loaded):
     np.testing.assert_array_equal(got["probabilities"], [[1, 0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one choice"):
         ask(**one, choices=tf.zeros([1, 0], tf.string))
-
-
-def test_manifest(exported):
-    folder = exported("multiple_choice")
-    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
-    assert found["kind"] == "AlbertMultipleChoice"
-    assert (found["max_seq_length"], found["max_qa_length"]) == (20, 9)
-    assert found["fills_blanks"] is True
-    assert found["signatures"]["counted"] == {
-        "context": "string [None]",
-        "question": "string [None]",
-        "choices": "string [None, None]",
-        "num_choices": "int32 [None]",
-    }
-    names = {"serving_default", "counted", "tokens", "embed", "embed_layer"}
-    assert found["signatures"].keys() == names

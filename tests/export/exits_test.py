@@ -18,7 +18,6 @@ from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.models.exits import ElasticClassifier
 from albert_tf.models.tensorflow import fast_forward
 from tests import exits
 from tests.export import c_api, heads
@@ -55,40 +54,9 @@ def folder(model, tokenizer, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module")
-def signatures(folder):
-    loaded = tf.saved_model.load(folder)
-    return loaded.signatures, loaded  # which must stay alive
-
-
-def ask(signatures, name, **inputs):
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    return {k: v.numpy() for k, v in signatures[0][name](**tensors).items()}
-
-
-@pytest.mark.slow
-def test_the_rule_is_followed(signatures, model, tokenizer):
-    classify = Classifier(model, tokenizer, exit="patience:1")
-    layers = classify.num_layers(TEXTS)
-    assert len(set(layers.tolist())) > 1
-    found = ask(signatures, "serving_default", text=TEXTS)
-    assert found.keys() == {"probabilities", "logits", "label", "num_layers"}
-    np.testing.assert_array_equal(found["num_layers"], layers)
-    np.testing.assert_allclose(found["logits"], classify.logits(TEXTS), atol=1e-5)
-    pair = ask(signatures, "pair", text=TEXTS, text_pair=PAIRS)
-    expected = classify.logits(TEXTS, PAIRS)
-    np.testing.assert_allclose(pair["logits"], expected, atol=1e-5)
-    examples = [heads.example(text) for text in TEXTS[:2]]
-    found = ask(signatures, "classify", inputs=examples)
-    # TensorFlow Serving's Classify API refuses a third output.
-    assert found.keys() == {"classes", "scores"}
-    scores = classify.scores(TEXTS[:2])
-    np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
-def test_in_the_c_library(folder, signatures):
+def test_in_the_c_library(folder):
     """Every signature answers as in Python; a bad depth is refused, and no more."""
     requests = heads.requests_of(folder)
     texts = np.array([b"a", b"b", b"c"], object)
@@ -109,16 +77,13 @@ def test_in_the_c_library(folder, signatures):
     for error in refused[:2]:
         assert "num_layers: from 1 to 4, received" in str(error)
     good = [*requests.items(), elastic[-1]]
+    loaded = tf.saved_model.load(folder)
     for (name, inputs), answer in zip(good, [*answers[:-6], answers[-1]], strict=True):
-        assert_as_python(signatures[0][name], inputs, answer)
-
-
-@pytest.mark.slow
-def test_the_manifest_says_it(folder):
+        assert_as_python(loaded.signatures[name], inputs, answer)
     content = manifest.verify(folder)
     assert content["exit"] == "patience:1" and content["forward"] == "fast"
-    elastic = {"text": "string [None]", "num_layers": "int32 [None]"}
-    assert content["signatures"]["elastic"] == elastic
+    names = {"text": "string [None]", "num_layers": "int32 [None]"}
+    assert content["signatures"]["elastic"] == names
     assert content["exits"]["points"] == []
     assert "assets.extra/exits.png" in content["files"]
 
@@ -174,22 +139,19 @@ def call(signatures, name, **inputs):
 @settings(max_examples=6)
 def test_each_text_has_its_own_depth(unsaved, model, tokenizer, depths):
     texts = np.array(TEXTS[: len(depths)], object)
+    pairs = np.array(PAIRS[: len(depths)], object)
     layers = np.array(depths, np.int32)
-    found = call(unsaved, "elastic", text=texts, num_layers=layers)
-    assert found.keys() == {"probabilities", "logits", "label", "num_layers"}
-    assert found["num_layers"].tolist() == depths
-    every = exits.every_logit(model, TextInputs(tokenizer, 24)(tf.constant(texts)))
-    expected = every[np.arange(len(depths)), layers - 1]
-    np.testing.assert_allclose(found["logits"], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_depths_of_pairs(unsaved, model, tokenizer):
-    layers = np.array([1, 4, 3, 2, 4, 1], np.int32)
-    given = {"text": TEXTS, "text_pair": PAIRS}
-    found = call(unsaved, "elastic_pair", **given, num_layers=layers)
-    every = exits.every_logit(model, TextInputs(tokenizer, 24)(TEXTS, PAIRS))
-    expected = every[np.arange(6), layers - 1]
-    np.testing.assert_allclose(found["logits"], expected, rtol=1e-5, atol=1e-5)
+    for name, strings in (
+        ("elastic", {"text": texts}),
+        ("elastic_pair", {"text": texts, "text_pair": pairs}),
+    ):
+        found = call(unsaved, name, **strings, num_layers=layers)
+        assert found.keys() == {"probabilities", "logits", "label", "num_layers"}
+        assert found["num_layers"].tolist() == depths
+        inputs = TextInputs(tokenizer, 24)(*map(tf.constant, strings.values()))
+        every = exits.every_logit(model, inputs)
+        expected = every[np.arange(len(depths)), layers - 1]
+        np.testing.assert_allclose(found["logits"], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("layers", [[0, 1], [1, 5], [99, 1], [-1, 1]])
@@ -199,19 +161,34 @@ def test_depths_out_of_range(unsaved, layers):
         call(unsaved, "elastic", text=["a", "b"], num_layers=np.int32(layers))
 
 
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("rule", ["entropy:0.4", "patience:1", "layers:2"])
+@pytest.mark.parametrize(
+    ("rule", "fast"),
+    [
+        ("entropy:0.4", True),
+        ("patience:1", True),
+        ("patience:1", False),
+        ("layers:2", True),
+        (None, True),
+    ],
+)
 def test_rules(model, tokenizer, rule, fast):
     """Both forwards follow the rule; without one, the whole model answers."""
-    found = call(make(model, tokenizer, rule, fast), "serving_default", text=TEXTS)
-    inputs = TextInputs(tokenizer, 24)(tf.constant(TEXTS))
-    expected = ElasticClassifier(model, rule)(inputs)
-    np.testing.assert_array_equal(found["num_layers"], expected["num_layers"])
-    np.testing.assert_allclose(found["logits"], expected["logits"], atol=1e-5)
-
-
-def test_without_a_rule(unsaved, model, tokenizer):
-    found = call(unsaved, "serving_default", text=TEXTS)
-    assert "num_layers" not in found
-    expected = model(TextInputs(tokenizer, 24)(tf.constant(TEXTS)))
-    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+    signatures = make(model, tokenizer, rule, fast)
+    classify = Classifier(model, tokenizer, exit=rule)
+    found = call(signatures, "serving_default", text=TEXTS)
+    names = {"probabilities", "logits", "label"}
+    assert found.keys() == names | ({"num_layers"} if rule else set())
+    np.testing.assert_allclose(found["logits"], classify.logits(TEXTS), atol=1e-5)
+    if rule:
+        layers = classify.num_layers(TEXTS)
+        np.testing.assert_array_equal(found["num_layers"], layers)
+        assert len(set(layers.tolist())) > 1 or rule == "layers:2"
+    pair = call(signatures, "pair", text=TEXTS, text_pair=PAIRS)
+    expected = classify.logits(TEXTS, PAIRS)
+    np.testing.assert_allclose(pair["logits"], expected, atol=1e-5)
+    examples = [heads.example(text) for text in TEXTS[:2]]
+    found = call(signatures, "classify", inputs=examples)
+    # TensorFlow Serving's Classify API refuses a third output.
+    assert found.keys() == {"classes", "scores"}
+    scores = classify.scores(TEXTS[:2])
+    np.testing.assert_allclose(found["scores"], scores, atol=1e-5)

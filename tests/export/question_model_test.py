@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
 from albert_tf.export import manifest, warmup
-from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.question_answerer import QuestionAnswerer
 from tests.export import heads
 
@@ -70,11 +68,3 @@ def test_from_a_fine_tuned_model(tokenizer, exported, head):
     ]
     # With a question of one token and three special ones: 16 and 24.
     assert sizes == [("serving_default", size) for size in (12, 12, 20, 20)]
-
-
-def test_options_are_for_question_answering(tokenizer, tmp_path):
-    model = heads.make_model("text_classifier")
-    with pytest.raises(UsageError, match="AlbertTextClassifier does not answer quest"):
-        export_saved_model(
-            model, tmp_path / "m", tokenizer=tokenizer, answering={"n_best_size": 3}
-        )

@@ -146,7 +146,7 @@ def test_nothing_is_written_if(runtime, quantization, message, tmp_path, monkeyp
     [
         ("text_classifier", {"quantization": "int4"}, "quantization: must be one of"),
         ("text_classifier", {"labels": ["a"]}, "labels: expected 3 names"),
-        ("question_answering", {"labels": ["a"]}, "labels: .* has none"),
+        ("question_answering", {"labels": ["a"]}, "labels: .* has no use"),
         ("text_classifier", {"max_seq_length": 99}, "max_seq_length"),
     ],
 )

@@ -199,25 +199,43 @@ def test_no_path_of_this_machine(folder):
         assert path.encode() not in data
 
 
-def test_manifest(folder):
+_NUMBERS = {"token_ids", "lengths", "segment_ids", "layer", "num_words", "num_choices"}
+_EMBEDDINGS = {"embed", "embed_layer"}
+_MANIFESTS = {
+    "text_classifier": (
+        {"kind": "AlbertTextClassifier", "labels": heads.LABELS, "max_seq_length": 24},
+        {"serving_default", "pair", "tokens", "preprocess", "classify"},
+    ),
+    "token_classifier": (
+        {"labels": heads.TAGS, "max_seq_length": heads.TAGS_LENGTH},
+        {"serving_default", "tag", "words", "tokens"},
+    ),
+    "multiple_choice": (
+        {"max_seq_length": 20, "max_qa_length": 9, "fills_blanks": True},
+        {"serving_default", "counted", "tokens"},
+    ),
+}
+
+
+@pytest.mark.parametrize("head", _MANIFESTS)
+def test_manifest(head, exported):
+    folder = pathlib.Path(exported(head))
     found = json.loads((folder / manifest.FILE).read_text())
     listed = files.digests_of(folder)
     del listed[manifest.FILE]
     assert found["files"] == listed
     assert manifest.verify(folder) == found
-    assert found["labels"] == heads.LABELS
-    assert found["max_seq_length"] == 24
-    assert (found["precision"], found["forward"]) == ("float32", "fast")
-    assert found["signatures"]["tokens"]["lengths"] == "int32 [None]"
-    assert found["signatures"].keys() == {
-        "serving_default",
-        "pair",
-        "tokens",
-        "preprocess",
-        "embed",
-        "embed_layer",
-        "classify",
-    }
+    expected, names = _MANIFESTS[head]
+    assert found.items() >= {"precision": "float32", "forward": "fast"}.items()
+    assert {name: found[name] for name in expected} == expected
+    assert found["signatures"].keys() == names | _EMBEDDINGS
+    inputs = {k: v for one in found["signatures"].values() for k, v in one.items()}
+    ranks = {"choices": 2, "words": 2, "token_ids": 2, "segment_ids": 2}
+    if head == "multiple_choice":
+        ranks |= {"token_ids": 3, "segment_ids": 3, "lengths": 2}
+    for name, spec in inputs.items():
+        kind = "int32" if name in _NUMBERS else "string"
+        assert spec == f"{kind} {[None] * ranks.get(name, 1)}"
 
 
 def test_every_weight_is_stored_once(folder, classify):
@@ -321,32 +339,32 @@ def test_encoders(head, exported):
 
 
 def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
-    def export(model=classify.model, path=tmp_path / "m", **kwargs):
-        export_saved_model(model, path, **{"tokenizer": tokenizer, **kwargs})
-
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(UsageError, match="7: exists already"):
-        export(path=folder.parent, version=7)
-    with pytest.raises(UsageError, match="7: exists already"):
-        export(path=folder)
-    assert sorted(folder.rglob("*")) == before
-    with pytest.raises(UsageError, match="top_k: AlbertTextClassifier has no use"):
-        export(top_k=3)
-    with pytest.raises(UsageError, match="labels: AlbertBackbone has no use"):
-        export(AlbertBackbone(tiny.CONFIG), labels=["a"])
-    with pytest.raises(UsageError, match="version must be positive, received 0"):
-        export(version=0)
-    with pytest.raises(UsageError, match="max_position_embeddings=24, received 25"):
-        export(max_seq_length=25)
-    with pytest.raises(UsageError, match="AlbertMultipleChoice, received Sequential"):
-        export(keras.Sequential())
-    with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
-        export(labels=["a", "b"])
-    with pytest.raises(UsageError, match="at most vocab_size=40 tokens"):
-        export(AlbertBackbone(tiny.CONFIG.replace(vocab_size=40)))
     monkeypatch.setattr(cpu, "flags", lambda: frozenset({"avx2"}))
-    with pytest.raises(UsageError, match="received a CPU without AVX-512"):
-        export(precision="bfloat16")
+    before = sorted(folder.rglob("*"))
+    encoder, tagger = heads.make_model(None), heads.make_model("token_classifier")
+    small = AlbertBackbone(tiny.CONFIG.replace(vocab_size=40))
+    for changes, message in (
+        ({"path": folder.parent, "version": 7}, "7: exists already"),
+        ({"path": folder}, "7: exists already"),
+        ({"top_k": 3}, "top_k: AlbertTextClassifier has no use"),
+        ({"answering": {"n_best_size": 3}}, "n_best_size: AlbertTextClassifier has no"),
+        ({"model": encoder, "labels": ["a"]}, "labels: AlbertBackbone has no use"),
+        ({"version": 0}, "version must be positive, received 0"),
+        ({"max_seq_length": 25}, "max_position_embeddings=24, received 25"),
+        ({"model": keras.Sequential()}, "AlbertMultipleChoice, received Sequential"),
+        ({"labels": ["a", "b"]}, "labels: expected 3 names, .* received 2"),
+        (
+            {"model": tagger, "labels": ["O", "B"]},
+            "labels: expected 5 names, .*received",
+        ),
+        ({"model": tagger, "labels": ["O", "", *"abc"]}, "labels: expected 5 names"),
+        ({"model": small}, "at most vocab_size=40 tokens"),
+        ({"precision": "bfloat16"}, "received a CPU without AVX-512"),
+    ):
+        given = {"model": classify.model, "path": tmp_path / "m", **changes}
+        with pytest.raises(UsageError, match=message):
+            export_saved_model(**given, tokenizer=tokenizer)
+    assert sorted(folder.rglob("*")) == before
     assert not list(tmp_path.iterdir())
 
 
@@ -365,7 +383,11 @@ def test_byte_level_bpe_takes_strings_too(byte_bpe, tmp_path):
     model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
     classify = Classifier(model, byte_bpe, heads.LABELS)
     folder = export_saved_model(
-        model, tmp_path / "m", tokenizer=classify.tokenizer, labels=heads.LABELS
+        model,
+        tmp_path / "m",
+        tokenizer=byte_bpe,
+        labels=heads.LABELS,
+        warmup_batch_sizes=(),
     )
     served = tf.saved_model.load(folder).signatures["serving_default"]
     texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *STRINGS[:20]]

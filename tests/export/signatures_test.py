@@ -1,9 +1,10 @@
-"""What the signatures answer, by the kind of model and its problem type."""
+"""What signatures answer, by the problem type, and how they are warmed up."""
 
 import numpy as np
 import pytest
 
 from albert_tf.config import AlbertConfig
+from albert_tf.export import warmup
 from albert_tf.export.signatures import make_signatures
 from albert_tf.models.classifiers import AlbertTextClassifier
 
@@ -47,3 +48,20 @@ def test_multi_label_probabilities_are_independent():
     expected = 1 / (1 + np.exp(-outputs["logits"]))
     np.testing.assert_allclose(outputs["probabilities"], expected, rtol=1e-5)
     assert "classify" in signatures
+
+
+def test_every_length_and_batch():
+    model = AlbertTextClassifier(CONFIG, num_labels=2)
+    made = warmup.make_requests(model, make_signatures(model, None), 100, (1, 8))
+    shapes = {x["token_ids"].shape for name, x in made if name == "tokens"}
+    lengths = (16, 32, 64, 100)
+    assert shapes == {(size, length) for size in (1, 8) for length in lengths}
+    assert {name for name, _ in made} == {
+        "serving_default",
+        "pair",
+        "tokens",
+        "preprocess",
+        "embed",
+        "embed_layer",
+    }
+    assert len(made) == 2 * 2 * 4 + 4

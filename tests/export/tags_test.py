@@ -1,17 +1,12 @@
 """Token classification in a SavedModel answers as `TokenClassifier` does in Python."""
 
-import json
-import pathlib
-
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
-from albert_tf.export import manifest, row_steps, tags
-from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export import row_steps, tags
 from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import iob
@@ -124,16 +119,14 @@ def test_any_bytes_equal_python(find, signatures, text):
     check(find, signatures, [text])
 
 
-def test_byte_bpe_equals_python(byte_bpe):
-    check(*others(byte_bpe, heads.TAGS), TEXTS)
-
-
 @pytest.mark.parametrize(
     "labels",
-    [["NOUN", "VERB", "X"], ["O", "B", "I"], ["LABEL_0", "LABEL_1"]],
+    [heads.TAGS, ["NOUN", "VERB", "X"], ["O", "B", "I"], ["LABEL_0", "LABEL_1"]],
 )
-def test_other_labels(tokenizer, labels):
-    check(*others(tokenizer, labels), TEXTS[:4])
+def test_other_labels_and_byte_bpe(request, labels, tokenizer):
+    if labels is heads.TAGS:
+        tokenizer = request.getfixturevalue("byte_bpe")
+    check(*others(tokenizer, labels), TEXTS)
 
 
 SCHEMES = [
@@ -204,23 +197,3 @@ def test_tokens_and_nothing(find, signatures, tokenizer):
     none = signatures["serving_default"](text=tf.constant([], tf.string))
     assert none["entities"].shape == (0, 0)
     assert none["num_entities"].shape == (0,)
-
-
-def test_manifest(exported):
-    folder = exported("token_classifier")
-    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
-    assert found["kind"] == "AlbertTokenClassifier"
-    sizes = (heads.TAGS, heads.TAGS_LENGTH)
-    assert (found["labels"], found["max_seq_length"]) == sizes
-    names = {"serving_default", "tag", "words", "tokens", "embed", "embed_layer"}
-    assert found["signatures"].keys() == names
-    words = {"words": "string [None, None]", "num_words": "int32 [None]"}
-    assert found["signatures"]["words"] == words
-
-
-def test_labels_must_fit(find, tmp_path):
-    for labels in (["O", "B-X"], ["O", "", "a", "b", "c"]):
-        with pytest.raises(UsageError, match="labels: expected 5 names, .*received"):
-            export_saved_model(
-                find.model, tmp_path / "m", tokenizer=find.tokenizer, labels=labels
-            )

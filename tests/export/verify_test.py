@@ -1,7 +1,6 @@
 """A folder that was edited after its export is refused, and the file is named."""
 
 import json
-import os
 import pathlib
 import shutil
 import uuid
@@ -13,8 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest
 from albert_tf.storage import files, folders, protobuf
-
-TOOL = pathlib.Path(__file__).parents[2] / "tools/verify_export.py"
+from tests.commands import run_command
 
 
 def write(path):
@@ -196,15 +194,14 @@ def test_no_manifest(folder, content):
         manifest.verify(folder)
 
 
-def test_the_command(folder, run_python):
-    done = run_python(TOOL, f"--model={folder}")
-    assert done.returncode == 0, done.stderr
+def test_the_command(folder):
+    done = run_command("verify_export", model=folder)
+    assert done.code == 0, done.err
     sha256 = files.digest_of(folder / manifest.FILE)["sha256"]
-    lines = done.stdout.splitlines()
+    lines = done.out.splitlines()
     assert lines[0] == f"sha256 {sha256}"
     assert lines[-1].startswith("serving_default(text: string [None]) -> ")
-    os.remove(folder / "fingerprint.pb")
-    done = run_python(TOOL, f"--model={folder}", f"--sha256={sha256}")
-    assert done.returncode == 1
-    assert done.stderr.endswith("fingerprint.pb is missing\n")
-    assert "Traceback" not in done.stderr
+    (folder / "fingerprint.pb").unlink()
+    done = run_command("verify_export", model=folder, sha256=sha256)
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert done.error.endswith("fingerprint.pb is missing")

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -38,14 +38,12 @@ class MetricsFile:
 
     Attributes:
         lines: list of dict. All lines.
-        early_steps: list of int. Steps of training lines that the next one replaces.
     """
 
     def __init__(self, path: str | os.PathLike, last_step: int):
         self.path = os.fspath(path)
         self.lines = [x for x in read_metrics(self.path) if x["step"] <= last_step]
-        early = _early(self.lines)
-        self.early_steps = [x["step"] for x in self.lines if early(x)]
+        self._has_early = len(self.settled()) < len(self.lines)
         self._is_behind = False
         self._write()
 
@@ -59,10 +57,9 @@ class MetricsFile:
         Args:
             values: dict. What was measured, with its `step`.
         """
-        replaces = bool(self.early_steps) and values.get("split") == "train"
+        replaces = self._has_early and values.get("split") == "train"
         if replaces:
-            self.lines = self.settled()
-            self.early_steps = []
+            self.lines, self._has_early = self.settled(), False
         self.lines.append(values)
         try:
             if replaces or self._is_behind:
@@ -159,14 +156,8 @@ def lines_until(lines: Sequence[Mapping[str, Any]], step: float) -> list[Any]:
     of a training line that a signal has ended early will be part of the next line.
     """
     kept = [line for line in lines if line["step"] <= step]
-    early = _early(kept)
-    return [line for line in kept if not early(line)]
-
-
-def _early(lines: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], bool]:
-    """Returns whether a line is one of training that a signal has ended early."""
-    steps = {line["step"] for line in lines if line.get("split") == UNFINISHED}
-    return lambda line: line.get("split") == "train" and line["step"] in steps
+    early = {line["step"] for line in kept if line.get("split") == UNFINISHED}
+    return [x for x in kept if x.get("split") != "train" or x["step"] not in early]
 
 
 def _part_name(first: int) -> str:

@@ -12,7 +12,7 @@ from albert_tf.errors import DataError
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import Callback
-from albert_tf.training.examples import CALIBRATION, RunExamples, Split
+from albert_tf.training.examples import CALIBRATION, Split
 from albert_tf.training.tensorflow.strategy import share
 
 _CHANCE = 0.98
@@ -44,45 +44,38 @@ class Evaluator:
     """Measures the dev splits of a model in training.
 
     Args:
-        data: `RunExamples`.
-        run: callable. From rows to the outputs of the model.
-        averages: `WeightAverages`. Evaluated in place of the weights, if there are any.
-        strategy: `tf.distribute.Strategy`. Its chief decides for all workers.
+        run: `finetune.Finetuning`. Its averages are evaluated in place of the weights,
+            if there are any, and its chief decides for all workers.
+        outputs: callable. From rows to the outputs of the model.
 
     Attributes:
         examples: Those of the split that decides, at the last call.
         answers: The answers to them.
     """
 
-    def __init__(self, data: RunExamples, run: Outputs, averages, strategy):
-        self._data = data
+    def __init__(self, run: Any, outputs: Outputs):
         self._run = run
-        self._averages = averages
-        self._strategy = strategy
+        self._outputs = outputs
         self.examples: Any = None
         self.answers: Any = None
 
     def __call__(self) -> dict[str, Any]:
         """Returns the metrics; those of other splits have the split's name first."""
-        values: dict[str, Any] = {}
-        with self._averages.in_place():
-            task = calibrated(self._data.task, self._data.splits, self._run)
-            for name in self._data.dev_splits:
-                split = self._data.splits[name]
-                given = split.examples, split.encoded, self._run(split.encoded)
+        data, values = self._run.data, {}
+        with self._run.averages.in_place():
+            task = calibrated(data.task, data.splits, self._outputs)
+            for name in data.dev_splits:
+                split = data.splits[name]
+                given = split.examples, split.encoded, self._outputs(split.encoded)
                 answers = task.answers(*given)
-                found = self.metrics(split, answers)
+                found = data.task.compare(split.examples, answers)
                 if not values:
                     values = dict(found)
                     self.examples, self.answers = split.examples, answers
                 else:
                     values |= {f"{name}_{key}": value for key, value in found.items()}
         # Every worker computed all of it, perhaps with other last bits.
-        return share(self._strategy, values)[0]
-
-    def metrics(self, split: Split, answers: Any) -> dict[str, float]:
-        """Returns the metrics of the answers to a labelled split."""
-        return self._data.task.compare(split.examples, answers)
+        return share(self._run.strategy, values)[0]
 
 
 def loss_bounds(

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +23,6 @@ from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Run, devices
 from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepared
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import is_one_of_several
 
@@ -138,39 +137,34 @@ class Finetuning(Run):
             pipeline=pipeline,
         )
 
-    def evaluation(self, averages: WeightAverages) -> loop.Evaluate | None:
+    def evaluation(self) -> loop.Evaluate | None:
         """Returns a function that measures the dev splits, or None without any."""
         shares = self.step.num_shares
-        run = functools.partial(
+        outputs_of = functools.partial(
             collect_outputs,
             self.step.predict,
             shape=dataclasses.replace(self.shape, parts=shares, packing=False),
             batch_size=self.settings.eval_batch_size,
             title="evaluate",
         )
-        self._evaluator = Evaluator(self.data, run, averages, self.strategy)
+        self._evaluator = Evaluator(self, outputs_of)
         return self._evaluator if self.data.dev_splits else None
 
-    def callbacks(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        progress: Progress,
-        averages: WeightAverages,
-    ) -> list[Callback]:
+    def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
         """Returns what notices a collapse, and what keeps the best weights."""
         settings = self.settings
         evaluations = [line for line in lines if line["split"] == "eval"]
         metric = settings.metric or self.data.task.selecting_metric
         self.selection = KeepWeights(
             *(self.step.model, self.folder.join(BEST_FOLDER), metric, evaluations),
-            averages,
+            self.averages,
             patience=settings.early_stopping_patience,
             writes=settings.keep == "best" and not self.helper,
         )
         collapse = Collapse(self, self._evaluator, evaluations, progress.lines)
         return [collapse, self.selection]
 
-    def trained(self, averages: WeightAverages, last: int) -> None:
+    def trained(self, last: int) -> None:
         """Gives the model the weights to keep: the best ones, or the averages."""
         selection = self.selection
         if selection.should_stop:
@@ -178,7 +172,7 @@ class Finetuning(Run):
                 "stopped early at step %d: no better %s since step %s",
                 *(last, selection.metric, selection.best_step),
             )
-        averages.replace_weights()
+        self.averages.replace_weights()
         # Only the chief goes on with them, and it may have removed their file by now.
         if selection.writes and selection.best_step not in (None, last):
             selection.restore(selection.best_step)

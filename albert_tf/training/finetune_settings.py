@@ -216,7 +216,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         Raises:
             UsageError: If a value is invalid.
         """
-        self.check_given()
         values = dict(recipe or {})
         epochs = self.num_train_epochs
         own_length = epochs is not None or self.num_train_steps is not None

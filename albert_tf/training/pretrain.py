@@ -27,11 +27,7 @@ from albert_tf.training.run_folder import (
     RunFolder,
 )
 from albert_tf.training.start import content_of, make_pretrainer
-from albert_tf.training.tensorflow.checkpoints import (
-    TrainingCheckpoints,
-    WeightAverages,
-    latest_step,
-)
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
 from albert_tf.training.tensorflow.step import TrainStep
 
 
@@ -214,19 +210,14 @@ class Pretraining(Run):
         if self.settings.scale_learning_rate:
             progress.log(self.settings.describe_learning_rate())
 
-    def evaluation(self, averages: WeightAverages) -> loop.Evaluate | None:
+    def evaluation(self) -> loop.Evaluate | None:
         """Returns a function that evaluates, or None without held-out data."""
-        return self.data.make_evaluate(self.step, self.strategy, averages)
+        return self.data.make_evaluate(self.step, self.averages)
 
-    def callbacks(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        progress: Progress,
-        averages: WeightAverages,
-    ) -> list[Callback]:
+    def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
         """Returns what answers to sentences, and what keeps the best model."""
         settings, folder, data = self.settings, self.folder, self.data
-        first, weights = progress.first_step, (self.step, averages, self.tokenizer)
+        first, weights = progress.first_step, (self.step, self.averages, self.tokenizer)
         found: list[Callback] = [Samples(folder.path, first, settings, *weights)]
         if settings.keep_best and not self.helper:
             path = folder.join(BEST_FOLDER)
@@ -243,10 +234,10 @@ class Pretraining(Run):
             ) from error
         self._error = error
 
-    def trained(self, averages: WeightAverages, last: int) -> None:
+    def trained(self, last: int) -> None:
         """Gives the model the weights that `export_weights` names."""
         if self.settings.export_weights == "average":
-            averages.replace_weights()
+            self.averages.replace_weights()
 
     def finish(self) -> str:
         """Writes curves, page, card and model."""

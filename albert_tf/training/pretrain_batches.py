@@ -6,7 +6,7 @@ others in the same order, so with the list on record a resumed run does the same
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -236,11 +236,8 @@ class RunBatches:
         }
 
     def make_evaluate(
-        self,
-        step: TrainStep,
-        strategy: tf.distribute.Strategy,
-        averages: WeightAverages,
-    ) -> Callable[[], dict[str, float]] | None:
+        self, step: TrainStep, averages: WeightAverages
+    ) -> loop.Evaluate | None:
         """Returns a function that evaluates, or None without held-out data.
 
         Its metrics of the averages, if there are any, begin with `ema_`.
@@ -253,7 +250,7 @@ class RunBatches:
             baselines = self.objective.baselines(batches, limit)
 
         # Made once: TensorFlow keeps the Python functions of every data set for ever.
-        held_out = distribute(strategy, self.eval)
+        held_out = distribute(step.strategy, self.eval)
 
         def measure():
             return loop.evaluate_batches(step, held_out, limit)

@@ -75,6 +75,7 @@ class Run(abc.ABC):
         helper: str. Name of a worker that is not the chief; empty in the chief.
         folder: `RunFolder`. Known while the inputs are open.
         step: `TrainStep`. Known once the inputs are known to be valid.
+        averages: `WeightAverages`. Those of the run, while it trains.
         facts: dict. What workers compare before the run is restored.
     """
 
@@ -88,6 +89,7 @@ class Run(abc.ABC):
         self.facts: dict[str, Any] = {}
         self.folder: RunFolder
         self.step: TrainStep
+        self.averages: WeightAverages
 
     @abc.abstractmethod
     def open_inputs(self) -> contextlib.AbstractContextManager[Mapping[str, Any]]:
@@ -118,16 +120,11 @@ class Run(abc.ABC):
         """Returns the batches of an input pipeline, from those of step `start` on."""
 
     @abc.abstractmethod
-    def evaluation(self, averages: WeightAverages) -> loop.Evaluate | None:
+    def evaluation(self) -> loop.Evaluate | None:
         """Returns a function that measures on held-out data, or None without any."""
 
     @abc.abstractmethod
-    def callbacks(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        progress: Progress,
-        averages: WeightAverages,
-    ) -> list[Callback]:
+    def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
         """Returns what the loop calls; `lines` are the metrics on record."""
 
     def began(
@@ -141,7 +138,7 @@ class Run(abc.ABC):
         raise error
 
     @abc.abstractmethod
-    def trained(self, averages: WeightAverages, last: int) -> None:
+    def trained(self, last: int) -> None:
         """Is called after the last step; gives the model the weights to keep."""
 
     @abc.abstractmethod
@@ -233,7 +230,7 @@ class Run(abc.ABC):
         restored = checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
         check_agreement(self.strategy, checkpoints.facts())
         step, first, last = self.step, checkpoints.step, self.settings.num_train_steps
-        averages = WeightAverages(step.model, step.optimizer)
+        self.averages = WeightAverages(step.model, step.optimizer)
         # Every worker reads them, because all of them take part in an evaluation.
         lines = lines_until(read_metrics(self.folder.join(METRICS_FILE)), first)
         evaluated = [line["step"] for line in lines if line["split"] == "eval"]
@@ -250,8 +247,8 @@ class Run(abc.ABC):
             self.began(progress, checkpoints, restored)
             if first:
                 progress.log(f"continuing from step {first}")
-            evaluate = self.evaluation(averages)
-            callbacks = self.callbacks(lines, progress, averages)
+            evaluate = self.evaluation()
+            callbacks = self.callbacks(lines, progress)
             for callback in callbacks:
                 stack.callback(callback.on_end)
             for phase in self.phases:
@@ -278,5 +275,5 @@ class Run(abc.ABC):
                     self.diverged(e)
                     return False
                 lines.append({"split": "eval", "step": phase.last_step})
-        self.trained(averages, checkpoints.step)
+        self.trained(checkpoints.step)
         return True

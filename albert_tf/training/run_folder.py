@@ -288,10 +288,8 @@ class RunFolder:
 
     def _places(self) -> list[str]:
         """Returns the folders in which a killed process may have left something."""
-        return [
-            self.path,
-            *map(self.join, (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)),
-        ]
+        inside = (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)
+        return [self.path, *map(self.join, inside)]
 
     def _unneeded(self) -> set[str]:
         return _TEMPORARY.intersection(files.list_folder(self.path))

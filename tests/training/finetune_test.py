@@ -66,18 +66,24 @@ def test_it_learns(finished):
     assert results["num_train_steps"] == 45
 
 
-def test_a_classifier_of_other_labels_is_replaced(finished, tmp_path):
-    output_dir, _ = finished
+def test_a_classifier_of_other_labels_is_replaced(finished, tmp_path, monkeypatch):
+    start, counts = str(finished[0]), count_openings(monkeypatch)
     train = write_table(tmp_path / "t.tsv", 30, 4, labels=("bad", "good", "so"))
     results = run(
         tmp_path / "out",
         train_file=train,
-        init_checkpoint=str(output_dir),
+        dev_fraction=0.2,
+        init_checkpoint=start,
         num_train_steps=1,
         learning_rate=1e-9,
     )
+    assert counts == {("open", start): 1, ("verify", start): 1}
     assert results["labels"] == ["bad", "good", "so"]
-    old = weight_names(from_pretrained(output_dir, head=None))
+    # It is said on what the weights were chosen.
+    assert results["selected_on"] == "dev, 0.2 of train"
+    assert (results["train_examples"], results["dev_examples"]) == (24, 6)
+    assert results["metric"] == "dev_accuracy" and "dev_accuracy" in results
+    old = weight_names(from_pretrained(start, head=None))
     new = weight_names(from_pretrained(tmp_path / "out", head=None))
     for name, value in old.items():
         np.testing.assert_allclose(value, new[name], atol=1e-6, err_msg=name)
@@ -169,19 +175,6 @@ def test_from_scratch_with_pairs(tables, tmp_path):
     assert results["max_seq_length"] == 10
 
 
-def test_the_checkpoint_is_opened_once(tables, finished, tmp_path, monkeypatch):
-    counts = count_openings(monkeypatch)
-    checkpoint = str(finished[0])
-    run(
-        tmp_path / "out",
-        train_file=tables["train_file"],
-        init_checkpoint=checkpoint,
-        labels=("good", "bad"),
-        num_train_steps=1,
-    )
-    assert counts == {("open", checkpoint): 1, ("verify", checkpoint): 1}
-
-
 def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path):
     arguments = {**tables, "init_checkpoint": pretrained, "num_train_steps": 20}
     results = run(tmp_path / "out", max_seq_length=5, **arguments)
@@ -261,8 +254,8 @@ def test_averages_are_what_is_kept(tables, pretrained, tmp_path, monkeypatch, ke
         finished.update({k: v.numpy() for k, v in self.averages.items()})
         replace(self)
 
-    def trained_and_copy(run, averages, last):
-        trained(run, averages, last)
+    def trained_and_copy(run, last):
+        trained(run, last)
         finished["best"] = run.selection.best_step
 
     monkeypatch.setattr(KeepWeights, "save", save_and_copy)
@@ -320,19 +313,6 @@ def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path, cap
     assert again == (tmp_path / "out/report.html").read_bytes()
     assert "longest row" in page.text
     assert warning in page.text and "50.00%" in page.text and "16.67%" not in page.text
-
-
-def test_it_is_said_on_what_the_weights_were_chosen(tables, pretrained, tmp_path):
-    results = run(
-        tmp_path / "out",
-        train_file=tables["train_file"],
-        dev_fraction=0.2,
-        init_checkpoint=pretrained,
-        num_train_steps=2,
-    )
-    assert results["selected_on"] == "dev, 0.2 of train"
-    assert (results["train_examples"], results["dev_examples"]) == (160, 40)
-    assert results["metric"] == "dev_accuracy" and "dev_accuracy" in results
 
 
 def test_without_a_number_to_select_by_the_last_weights_are_kept(

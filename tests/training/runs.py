@@ -1,12 +1,11 @@
-"""Short runs of both commands, and two ways to kill one at a given moment.
+"""Short runs of both commands, which may kill themselves at a given moment.
 
-In this process, `killed` lets a function raise `Killed`. In another process, `execute`
-kills itself with SIGKILL (`python -m tests.training.runs COMMAND SETTINGS MOMENT
-COUNT`). SETTINGS is JSON, MOMENT a key of `MOMENTS` or "never".
+`execute` starts `python -m tests.training.runs COMMAND SETTINGS MOMENT COUNT`. SETTINGS
+is JSON, MOMENT a key of `MOMENTS` or "never".
 """
 
-import contextlib
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import time
 
-import pytest
 import tensorflow as tf
 
 from albert_tf.storage import folders
@@ -204,38 +202,12 @@ class Killed(BaseException):
 MOMENTS = {
     "step": (step.TrainStep, "train"),
     "checkpoint": (checkpoints.TrainingCheckpoints, "save"),
-    "evaluation": (evaluation.Evaluator, "metrics"),
+    "evaluation": (evaluation.Evaluator, "__call__"),
     "pretraining evaluation": (loop, "evaluate_batches"),
     "best weights": (callbacks.KeepWeights, "save"),
     "model": (folders.FolderWriter, "write_manifest"),
     "upload": (tf.io.gfile, "copy"),
 }
-
-
-def _dying(moment, count, die):
-    """Returns a function that calls `die` after it has done its work `count` times."""
-    function, calls = getattr(*MOMENTS[moment]), []
-
-    def wrapped(*args, **kwargs):
-        result = function(*args, **kwargs)
-        calls.append(1)
-        if len(calls) == count:
-            die()
-        return result
-
-    return wrapped
-
-
-@contextlib.contextmanager
-def killed(moment, count=1):
-    """Lets a run inside a `with` statement end at a moment, in this process."""
-
-    def die():
-        raise Killed
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(*MOMENTS[moment], _dying(moment, count, die))
-        yield
 
 
 def start(command, values, moment="never", count=1) -> subprocess.Popen:
@@ -280,8 +252,15 @@ def command_line(verb, values) -> list[str]:
 def main(command, values, moment, count) -> None:
     """Runs a command; see `start`."""
     if moment != "never":
-        die = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-        setattr(*MOMENTS[moment], _dying(moment, int(count), die))
+        function, calls = getattr(*MOMENTS[moment]), itertools.count(1)
+
+        def dying(*args, **kwargs):
+            result = function(*args, **kwargs)
+            if next(calls) == int(count):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(*MOMENTS[moment], dying)
     if command == "pretrain":
         pretrain(PretrainSettings(**json.loads(values)))
     else:

@@ -118,26 +118,6 @@ def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
         ) from e
 
 
-def warn_of_hosts(num_hosts: int) -> None:
-    """Says that one process reads the data of a TPU of several hosts.
-
-    TensorFlow makes an input pipeline for every host of a pod, and `distribute` gives
-    it the rows of that host. But only this process runs Python: records are read by
-    `tf.numpy_function`, whose function other hosts do not have, so the reading of all
-    pipelines comes back here and the batches travel over the network. Pipelines that
-    each host runs alone would have to read single records with TensorFlow's own
-    operations, which cannot; reading shards in sequence instead would give up the
-    exact order and with it exact resuming. Nothing of this has run on a TPU: that the
-    function runs here was seen with a data set placed on a second local server.
-    """
-    if num_hosts > 1:
-        logging.warning(
-            "the TPU has %d hosts, but this process alone reads the records for all of "
-            "them, which may be too slow (not tested on a TPU)",
-            num_hosts,
-        )
-
-
 def _local_devices(number: int | None) -> list[str]:
     gpus = len(tf.config.list_physical_devices("GPU"))
     count = (gpus or 2) if number is None else number
@@ -231,7 +211,19 @@ def _tpu_strategy(name: str) -> tf.distribute.Strategy:
             f"--distribution=tpu: no TPU answers at --tpu_name={name} (TensorFlow "
             f"{tf.__version__}; docs/tpu.md says what to install where)"
         ) from e
-    warn_of_hosts(strategy.extended.num_hosts)
+    # TensorFlow makes an input pipeline for every host of a pod, and `distribute` gives
+    # it the rows of that host. But records are read by `tf.numpy_function`, whose
+    # function other hosts do not have: seen with a data set placed on a second local
+    # server, the reading of all pipelines comes back to this process. Pipelines that
+    # each host runs alone would need operations of TensorFlow's that read single
+    # records; reading shards in sequence would give up exact resuming.
+    hosts = strategy.extended.num_hosts
+    if hosts > 1:
+        logging.warning(
+            "the TPU has %d hosts, but this process alone reads the records for all of "
+            "them, which may be too slow (not tested on a TPU)",
+            hosts,
+        )
     return strategy
 
 

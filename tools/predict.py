@@ -22,6 +22,7 @@ from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings, refuse
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remembered
@@ -97,6 +98,7 @@ def main() -> None:
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     settings = read_settings(DataSettings, remembered(task, input_file))
     work = PredictWork(
+        answers=HEADS[task.head].answers,
         model=_MODEL.value,
         output_file=output_file,
         max_seq_length=_MAX_SEQ_LENGTH.value,

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tqdm
@@ -21,11 +21,11 @@ from absl import logging
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import require
-from albert_tf.heads import HEADS, LABELS, VECTORS
+from albert_tf.heads import LABELS, VECTORS
 from albert_tf.inference import formats
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.forward import MAX_BATCH_TOKENS, use_one_thread_per_call
-from albert_tf.inference.predictor import Loadable, Predictor, find_task
+from albert_tf.inference.predictor import Loadable, Predictor
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
@@ -43,6 +43,7 @@ class RowWork:
     """What computes the answers to rows, and where they go; see `run.Work`.
 
     Attributes:
+        answers: str. What the model answers, as in `heads.HEADS`.
         model: str. Path of the model.
         output_file: str. The file to write; its ending chooses the format.
         max_seq_length: int or None. Longer texts are cut; see `Predictor`.
@@ -51,6 +52,7 @@ class RowWork:
         named: bool. Whether a column names the rows.
     """
 
+    answers: ClassVar[str]
     model: str
     output_file: str
     max_seq_length: int | None = None
@@ -67,9 +69,10 @@ class RowWork:
         loaded.tokenizer.num_threads = num_threads
         return loaded
 
-    def output_of(self, answers: str) -> formats.Output:
-        """Returns what answers are written to."""
-        return formats.Output(self.output_file, answers, self.named)
+    @property
+    def output(self) -> formats.Output:
+        """What is written."""
+        return formats.Output(self.output_file, self.answers, self.named)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,28 +84,25 @@ class PredictWork(RowWork):
         exit: str or None. Rule by which the model stops early; see `ExitRule`.
     """
 
+    answers: str = LABELS
     task: str = ""
     exit: str | None = None
 
-    def output(self) -> formats.Output:
-        """Returns what is written; refuses what cannot be."""
-        answers = HEADS[find_task(self.model, self.task).head].answers
-        fits = self.exit is None or answers == LABELS
+    def __post_init__(self):
+        fits = self.exit is None or self.answers == LABELS
         require(fits, f"exit: only text classifiers, received {self.model}")
-        return self.output_of(answers)
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         predictor = self.load(Predictor, num_threads, task=self.task, exit=self.exit)
-        output = self.output_of(HEADS[predictor.head].answers)
         # With other heads, an example has several rows, or shares one.
-        is_row = output.answers == LABELS
+        is_row = self.answers == LABELS
 
         def compute(job: Job, on_rows: OnRows) -> Part:
             on_batch = on_rows if is_row else lambda rows: None
             found = predictor.answers(job.rows, on_batch=on_batch)
             if not is_row:
                 on_rows(len(job.rows))
-            return formats.predictions(output, predictor.task, job, found)
+            return formats.predictions(self.output, predictor.task, job, found)
 
         return compute
 
@@ -116,19 +116,16 @@ class EmbedWork(RowWork):
         pooling: str.
     """
 
+    answers: ClassVar[str] = VECTORS
     layer: int = -1
     pooling: str = "mean"
 
-    def output(self) -> formats.Output:
-        """Returns what is written."""
-        return self.output_of(VECTORS)
-
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
-        embedder, output = self.load(Embedder, num_threads), self.output()
+        embedder = self.load(Embedder, num_threads)
 
         def compute(job: Job, on_rows: OnRows) -> Part:
             vectors = embedder(job.rows.texts, self.layer, self.pooling, on_rows)
-            return formats.vectors(output, job, vectors)
+            return formats.vectors(self.output, job, vectors)
 
         return compute
 
@@ -157,7 +154,7 @@ def answer_rows(
     bulk = bulk or BulkSettings()
     bulk.check_runner()
     work = dataclasses.replace(work, max_batch_tokens=bulk.max_batch_tokens)
-    output = work.output()
+    output = work.output
     output.check()
     check_output(f"{output.path}.parts", output.existing(), overwrite)
     source = open_source()
@@ -191,7 +188,7 @@ def answer_file(
     """
     use_one_thread_per_call(bulk.threads_per_worker)
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
-    settings = {**environment(), **settings, **sizes}
+    settings = {**environment(), **settings, **sizes, "format of parts": 2}
     place = Workplace(f"{output.path}.parts", settings)
     progress = Progress(source, 0 if bulk.runner else bulk.cores)
 

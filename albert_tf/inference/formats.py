@@ -1,11 +1,10 @@
 """The files that `predict` and `embed` write, one writer per format.
 
-The content of a part is text, bytes of vectors, or for Parquet a table in Arrow's
+The content of a part is JSON, bytes of vectors, or for Parquet a table in Arrow's
 stream format. Parts are joined to the file that the user named, in the format of its
 name.
 """
 
-import csv
 import dataclasses
 import importlib.util
 import io
@@ -13,18 +12,17 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
 
 from albert_tf.errors import require
-from albert_tf.heads import CHOICES, LABELS, SPANS, TAGS, VECTORS
+from albert_tf.heads import CHOICES, HEADS, LABELS, SPANS, TAGS, VECTORS
 from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.jobs.run import Job
 from albert_tf.storage import files
-from albert_tf.tasks import text_classification
-from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task, table_text
 
 # Gives the parts of an output in order, every time it is called.
 Parts = Callable[[], Iterator[Part]]
@@ -37,8 +35,13 @@ _ENDINGS = {
     SPANS: ("answers to questions", ("json", "parquet")),
 }
 _DELIMITERS = {"tsv": "\t", "csv": ","}
-# Files of answers to questions, next to the one that the user names.
-_NBEST, _ODDS = "_nbest.json", "_null_odds.json"
+# The original's files of answers to questions, by the end of their names, and what
+# they hold by id.
+_OF_SPANS = {
+    ".json": "prediction",
+    "_nbest.json": "nbest",
+    "_null_odds.json": "null_odds",
+}
 _NUMBER = re.compile(rb'^\{"index": (\d+)', re.MULTILINE)
 
 
@@ -87,14 +90,20 @@ class Output:
     def paths(self, rows: int = 0) -> list[str]:
         """Returns the files that this number of answers may be written to."""
         del rows
-        others = (_NBEST, _ODDS) if self.ending == "json" else ()
-        return [self.path, *map(self._next_to, others)]
+        stem, _ = os.path.splitext(self.path)
+        more = [*_OF_SPANS][1:] if self.ending == "json" else []
+        return [self.path, *(f"{stem}{end}" for end in more)]
 
     def write(self, parts: Parts, place: Workplace) -> list[str]:
         """Joins all parts, each file atomically, and returns the paths of the files."""
         del place
         if self.ending == "json":
-            return self._write_json(parts)
+            rows = itertools.chain.from_iterable(json.loads(p.content) for p in parts())
+            contents = _of_spans(list(rows))
+            paths = self.paths()[: len(contents)]
+            for path, text in zip(paths, contents.values(), strict=True):
+                files.write_text(path, text)
+            return paths
         with files.open_atomically(self.path) as file:
             if self.ending == "parquet":
                 _write_parquet(file, parts)
@@ -105,8 +114,11 @@ class Output:
 
     def _contents(self, parts: Parts) -> Iterator[bytes]:
         """Yields what a file of bytes or of text consists of."""
-        if self.answers == CHOICES and self.ending in _DELIMITERS:
-            yield from _choices(parts, _DELIMITERS[self.ending])
+        if self.ending in _DELIMITERS:
+            header = max((json.loads(part.content)[0] for part in parts()), key=len)
+            tables = (json.loads(part.content) for part in parts())
+            for text in _tables(self.answers, tables, header, _DELIMITERS[self.ending]):
+                yield text.encode()
             return
         if self.ending == "npy":
             yield _npy_header([part.about for part in parts()])
@@ -120,22 +132,6 @@ class Output:
             else:
                 yield part.content
 
-    def _next_to(self, name: str) -> str:
-        return f"{os.path.splitext(self.path)[0]}{name}"
-
-    def _write_json(self, parts: Parts) -> list[str]:
-        """Writes the original's files, each of which is one object."""
-        joined: dict[str, dict] = {}
-        for part in parts():
-            for name, content in json.loads(part.content).items():
-                joined.setdefault(name, {}).update(content)
-        paths = []
-        for name, content in joined.items():
-            paths.append(self.path if name == ".json" else self._next_to(name))
-            text = json.dumps(content, indent=4, allow_nan=False) + "\n"
-            files.write_text(paths[-1], text)
-        return paths
-
 
 def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     """Returns the answers to the examples of a part.
@@ -146,37 +142,74 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
         job: `Job`. Its rows are examples of the task's family.
         answers: Those of the family.
     """
-    ending = output.ending
-    if output.answers == LABELS:
-        return _texts(output, job, answers)
-    contents = task.prediction_files(job.rows, answers)
-    about = {"rows": len(job.rows), "numbered": False}
-    if ".json" in contents:
-        objects = {name: json.loads(text) for name, text in contents.items()}
-        if ending == "json":
-            return Part(json.dumps(objects).encode(), about)
-        rows = list(_spans(objects))
-    else:
-        rows = [json.loads(line) for line in contents[".jsonl"].splitlines()]
+    examples, ending = job.rows, output.ending
+    is_numbered = output.answers == LABELS and _are_numbers(examples.ids, job.first)
+    about = {"rows": len(examples), "numbered": is_numbered}
+    if ending in _DELIMITERS:
+        return Part(json.dumps(task.cells(examples, answers)).encode(), about)
+    if ending == "parquet" and output.answers == LABELS:
+        return Part(_table(_text_columns(examples, answers, output.named)), about)
+    rows = task.rows(examples, answers)
     if ending == "parquet":
         return Part(_table_of_rows(rows), about)
-    # A table of choices gets the delimiter of the file when it is written.
-    return Part(contents[".jsonl" if ending == "jsonl" else ".tsv"].encode(), about)
+    if ending == "json":
+        return Part(json.dumps(rows).encode(), about)
+    return Part(_lines(rows, is_numbered).encode(), about)
 
 
-def _texts(output: Output, job: Job, answers: text_classification.Answers) -> Part:
-    table, ending = job.rows, output.ending
-    is_numbered = text_classification.are_numbers(table.ids, job.first)
-    about = {"rows": len(answers), "numbered": is_numbered}
-    if ending == "parquet":
-        return Part(_table(_text_columns(table, answers, output.named)), about)
-    given = table.ids, table.labels
-    if ending == "jsonl":
-        text = answers.lines(*given, job.first)
-    else:
-        delimiter, header = _DELIMITERS[ending], not job.index
-        text = answers.table(*given, delimiter, header=header)
-    return Part(text.encode(), about)
+def prediction_files(task: Task, examples: Any, answers: Any) -> dict[str, str]:
+    """Returns the contents of files of predictions, by ending of their names.
+
+    These are `".tsv"` and `".jsonl"`, or for answers to questions the original's:
+    `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
+    """
+    kind, rows = HEADS[task.head].answers, task.rows(examples, answers)
+    if kind == SPANS:
+        return _of_spans(rows)
+    cells = task.cells(examples, answers)
+    is_numbered = kind == LABELS and _are_numbers(examples.ids, 0)
+    table = "".join(_tables(kind, [cells], cells[0], "\t"))
+    return {".tsv": table, ".jsonl": _lines(rows, is_numbered)}
+
+
+def _tables(
+    kind: str, tables: Iterable[list], header: list[str], delimiter: str
+) -> Iterator[str]:
+    """Yields the text of tables, whose last columns some may lack, as one table."""
+    if kind == TAGS:  # conlleval knows neither a header nor quotes
+        for rows in tables:
+            yield "".join("\t".join(row) + "\n" for row in rows)
+        return
+    yield table_text([header], delimiter)
+    for _, *rows in tables:
+        widened = (row + [""] * (len(header) - len(row)) for row in rows)
+        yield table_text(widened, delimiter)
+
+
+def _lines(rows: Iterable[Mapping[str, Any]], is_numbered: bool) -> str:
+    """Returns rows as JSON lines, with numbers for indices if these are numbers."""
+    if is_numbered:
+        rows = (row | {"index": int(row["index"])} for row in rows)
+    return "".join(files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _of_spans(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns the contents of the original's files, each of which is one object."""
+    found = {
+        end: {row["id"]: row[key] for row in rows}
+        for end, key in _OF_SPANS.items()
+        if key in rows[0]
+    }
+    # ASCII only: a text may hold a lone surrogate, which UTF-8 cannot.
+    return {
+        end: json.dumps(values, indent=4, allow_nan=False) + "\n"
+        for end, values in found.items()
+    }
+
+
+def _are_numbers(ids: Sequence[str], first: int) -> bool:
+    """Returns whether ids are the indices of the rows, starting at `first`."""
+    return all(name == str(i) for i, name in enumerate(ids, first))
 
 
 def _text_columns(table, answers, is_named: bool) -> dict[str, Any]:
@@ -197,24 +230,9 @@ def _text_columns(table, answers, is_named: bool) -> dict[str, Any]:
     return columns
 
 
-def _spans(objects: Mapping[str, Mapping]) -> Iterator[dict[str, Any]]:
-    """Yields the answers to questions as rows."""
-    for name, text in objects[".json"].items():
-        row = {"id": name, "prediction": _whole(text)}
-        if _ODDS in objects:
-            row["null_odds"] = objects[_ODDS][name]
-        nbest = [one | {"text": _whole(one["text"])} for one in objects[_NBEST][name]]
-        yield row | {"nbest": nbest}
-
-
-def _whole(text: str) -> str:
-    """Returns a text without half characters, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def vectors(output: Output, job: Job, values: np.ndarray) -> Part:
     """Returns the vectors of a part, as `predictions` returns its answers."""
-    is_numbered = text_classification.are_numbers(job.rows.ids, job.first)
+    is_numbered = _are_numbers(job.rows.ids, job.first)
     about = {"rows": len(values), "width": values.shape[1], "numbered": is_numbered}
     if output.ending == "npy":
         return Part(values.astype("<f4").tobytes(), about)
@@ -260,10 +278,11 @@ def _table_of_rows(rows: Sequence[Mapping[str, Any]]) -> bytes:
             return pa.list_(kind(value[0]) if value else pa.string())
         return pa.string() if isinstance(value, str) else pa.float64()
 
-    names = rows[0]
-    return _table(
-        {n: pa.array([r.get(n) for r in rows], kind(names[n])) for n in names}
-    )
+    # UTF-8 cannot hold half characters, which a text may contain.
+    text = json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")
+    rows = json.loads(text)
+    kinds = {name: kind(value) for name, value in rows[0].items()}
+    return _table({n: pa.array([r.get(n) for r in rows], kinds[n]) for n in kinds})
 
 
 def _table(columns: Mapping[str, Any]) -> bytes:
@@ -275,24 +294,6 @@ def _table(columns: Mapping[str, Any]) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return sink.getvalue()
-
-
-def _choices(parts: Parts, delimiter: str) -> Iterator[bytes]:
-    """Yields parts, whose last columns some may lack, as one table of choices."""
-
-    def rows(part):
-        text = part.content.decode()
-        return list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
-
-    header = max((rows(part)[0] for part in parts()), key=len)
-    for index, part in enumerate(parts()):
-        out = io.StringIO()
-        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-        if not index:
-            writer.writerow(header)
-        for row in rows(part)[1:]:
-            writer.writerow(row + [""] * (len(header) - len(row)))
-        yield out.getvalue().encode()
 
 
 def _npy_header(abouts: Sequence[Mapping[str, int]]) -> bytes:

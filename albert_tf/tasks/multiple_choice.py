@@ -29,8 +29,6 @@ from albert_tf.tasks.task import (
     EncodedExamples,
     Recipe,
     Task,
-    json_text,
-    table_text,
 )
 from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
@@ -150,31 +148,36 @@ class ChoiceTask(Task):
             return f"the model answers {name} to every question"
         return ""
 
-    def prediction_files(self, examples, answers) -> dict[str, str]:
-        """Returns a table and JSON lines with the answer to each question.
-
-        Choices are called A, B, ... in RACE and 0, 1, ... elsewhere.
-        """
-        width = max(len(row) for row in examples.choices)
-        known, name = examples.labels is not None, examples.choice_name
-        columns = ["id", *(["label"] if known else []), "prediction"]
-        table = [columns + [f"probability_{name(i)}" for i in range(width)]]
-        lines = []
-        for i, row in enumerate(answers.probabilities):
+    def rows(self, examples, answers) -> list[dict]:
+        """Returns the answers; choices are A, B, ... in RACE, 0, 1, ... elsewhere."""
+        name, rows = examples.choice_name, []
+        for i, scores in enumerate(answers.probabilities):
             chosen = int(answers.predictions[i])
-            label = {"label": name(examples.labels[i])} if known else {}
-            line = {
+            row = {
                 "id": examples.ids[i],
                 "prediction": name(chosen),
                 "choice": examples.choices[i][chosen],
-                "probabilities": [round(float(value), 6) for value in row],
+                "probabilities": [round(float(score), 6) for score in scores],
             }
             if examples.groups[i]:
-                line["group"] = examples.groups[i]
-            lines.append(line | label)
-            cells = [f"{value:.6f}" for value in row] + [""] * (width - len(row))
-            table.append([examples.ids[i], *label.values(), name(chosen), *cells])
-        return {".tsv": table_text(table), ".jsonl": json_text(lines)}
+                row["group"] = examples.groups[i]
+            if examples.labels is not None:
+                row["label"] = name(examples.labels[i])
+            rows.append(row)
+        return rows
+
+    def cells(self, examples, answers) -> list[list[str]]:
+        """Returns id, known answer if there is one, answer, probabilities."""
+        width = max(map(len, examples.choices))
+        names = [f"probability_{examples.choice_name(i)}" for i in range(width)]
+        known = [] if examples.labels is None else ["label"]
+        columns, table = ["id", *known, "prediction"], []
+        for row, scores in zip(
+            self.rows(examples, answers), answers.probabilities, strict=True
+        ):
+            cells = [f"{score:.6f}" for score in scores] + [""] * (width - len(scores))
+            table.append([*map(row.get, columns), *cells])
+        return [columns + names, *table]
 
     def report(self, examples, answers, encoded) -> dict:
         """Returns what a report shows; see `task.Task`.

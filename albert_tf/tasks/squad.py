@@ -15,7 +15,7 @@ import math
 from absl import logging
 
 from albert_tf.tasks import squad_metrics
-from albert_tf.tasks.squad_answers import Answers, make_answers, prediction_files
+from albert_tf.tasks.squad_answers import Answers, make_answers
 from albert_tf.tasks.squad_features import encode_questions
 from albert_tf.tasks.squad_files import (
     Questions,
@@ -126,9 +126,25 @@ class SquadTask(Task):
             return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
         return ""
 
-    def prediction_files(self, examples, answers) -> dict[str, str]:
-        """Returns the original's JSON files; see `squad_answers.prediction_files`."""
-        return prediction_files(answers)
+    def rows(self, examples, answers) -> list[dict]:
+        """Returns the answer, the null score if there is one, and the n-best list."""
+        kind = "log_prob" if answers.is_beam else "logit"
+        rows = []
+        for i, text in enumerate(answers.texts):
+            row = {"id": answers.ids[i], "prediction": text}
+            if answers.null_scores is not None:
+                row["null_odds"] = answers.null_scores[i]
+            row["nbest"] = [
+                {
+                    "text": candidate.text,
+                    "probability": candidate.probability,
+                    f"start_{kind}": candidate.start_score,
+                    f"end_{kind}": candidate.end_score,
+                }
+                for candidate in answers.nbest[i]
+            ]
+            rows.append(row)
+        return rows
 
     def report(self, examples, answers, encoded) -> dict:
         """Returns groups, calibration and worst errors.

@@ -11,7 +11,6 @@ Legend: `N` questions, `R` rows, `S` starts and `E` ends per start of the beam h
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -132,35 +131,6 @@ def make_answers(
         options.null_threshold,
         is_beam,
     )
-
-
-def prediction_files(answers: Answers) -> dict[str, str]:
-    """Returns the contents of the original's JSON files, by ending of their names."""
-    kind = "log_prob" if answers.is_beam else "logit"
-    nbest = {
-        name: [
-            {
-                "text": candidate.text,
-                "probability": candidate.probability,
-                f"start_{kind}": candidate.start_score,
-                f"end_{kind}": candidate.end_score,
-            }
-            for candidate in listed
-        ]
-        for name, listed in zip(answers.ids, answers.nbest, strict=True)
-    }
-    contents = {
-        ".json": dict(zip(answers.ids, answers.texts, strict=True)),
-        "_nbest.json": nbest,
-    }
-    if answers.null_scores is not None:
-        odds = zip(answers.ids, answers.null_scores, strict=True)
-        contents["_null_odds.json"] = dict(odds)
-    # ASCII only: a text may hold a lone surrogate, which UTF-8 cannot.
-    return {
-        end: json.dumps(value, indent=4, allow_nan=False) + "\n"
-        for end, value in contents.items()
-    }
 
 
 def _logit_pairs(outputs: Outputs, part: slice, count: int) -> tuple:

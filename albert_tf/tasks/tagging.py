@@ -8,7 +8,6 @@ that is too long continues in another row.
 """
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -113,25 +112,26 @@ class TaggingTask(Task):
             return f"the model gives every word the tag {predicted.pop()}"
         return ""
 
-    def prediction_files(self, examples, answers) -> dict[str, str]:
-        """Returns CoNLL's columns (word, known tag, predicted tag) and JSON lines.
+    def rows(self, examples, answers) -> list[dict]:
+        """Returns the words and tags of each sentence."""
+        known = examples.labels or []
+        rows = zip(examples.ids, examples.tokens, answers.tags, strict=True)
+        rows = [{"id": i, "tokens": w, "prediction": t} for i, w, t in rows]
+        for row, tags in zip(rows, known, strict=False):
+            row["label"] = tags
+        return rows
 
-        The columns are separated by tabs, the sentences by a blank line, as conlleval
-        reads them. Without known tags there are two columns.
+    def cells(self, examples, answers) -> list[list[str]]:
+        """Returns CoNLL's columns, as conlleval reads them, an empty row for its end.
+
+        They are the word, its known tag if there is one, and the predicted tag.
         """
-        columns, lines = [], []
-        for i, (words, tags) in enumerate(
-            zip(examples.tokens, answers.tags, strict=True)
-        ):
-            line = {"id": examples.ids[i], "tokens": words, "prediction": tags}
-            cells = [[" ".join(word.split()) for word in words], tags]
-            if examples.labels is not None:
-                line["label"] = examples.labels[i]
-                cells.insert(1, examples.labels[i])
-            columns += ["\t".join(row) + "\n" for row in zip(*cells, strict=True)]
-            columns.append("\n")
-            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-        return {".tsv": "".join(columns), ".jsonl": "".join(lines)}
+        known = [examples.labels] if examples.labels is not None else []
+        rows = []
+        for words, *tags in zip(examples.tokens, *known, answers.tags, strict=True):
+            words = (" ".join(word.split()) for word in words)
+            rows += [*map(list, zip(words, *tags, strict=True)), []]
+        return rows
 
     def report(self, examples, answers, encoded) -> dict:
         """Returns what a report shows; see `task.Task`.

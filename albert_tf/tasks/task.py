@@ -294,11 +294,13 @@ class Task:
     def collapse(self, examples, answers) -> str:
         """Returns how the answers show that training collapsed, or an empty string."""
 
-    def prediction_files(self, examples, answers) -> dict[str, str]:
-        """Returns the contents of files of predictions, by ending of their names.
+    def rows(self, examples, answers) -> list[dict[str, Any]]:
+        """Returns the answer to each example, ready for JSON."""
 
-        `".tsv"` and `".jsonl"` for most families. Question answering:
-        `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
+    def cells(self, examples, answers) -> list[list[str]]:
+        """Returns the answers as rows of cells, for most heads below a header.
+
+        The last columns may be other ones for other examples of the same file.
         """
 
     def strata(self, examples) -> list[tuple[Any, Any]]:
@@ -325,11 +327,6 @@ def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
     return out.getvalue()
-
-
-def json_text(lines: Iterable[Mapping[str, Any]]) -> str:
-    """Returns objects as the content of a file with a line for each."""
-    return "".join(files.to_json(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:

@@ -30,8 +30,6 @@ from albert_tf.tasks.task import (
     SINGLE_LABEL,
     EncodedExamples,
     Task,
-    json_text,
-    table_text,
 )
 from albert_tf.tasks.text_tables import AUTO, TextTable
 from albert_tf.text import inputs
@@ -81,70 +79,6 @@ class Answers:
             return [self.labels[j] for j in np.flatnonzero(self.decisions[i])]
         return self.labels[self.decisions[i]]
 
-    def table(
-        self,
-        ids: Sequence[str],
-        known: Sequence | None = None,
-        delimiter: str = "\t",
-        header: bool = True,
-    ) -> str:
-        """Returns predictions as a table with one row per example.
-
-        The columns are the id, the known label if there is one, the predicted label,
-        and the probability of each label. Several labels are divided by a comma, or by
-        the first of `; |` and space that is in no label. A score has no probabilities.
-
-        Args:
-            ids: sequence of str. The `N` names of the examples.
-            known: sequence. The `N` correct labels, or None.
-            delimiter: str. Character between cells.
-            header: bool. Whether the header is wanted.
-        """
-        names = ["index", *(["label"] if known else []), "prediction"]
-        rows = [names + [f"probability_{label}" for label in self.labels]]
-        for i, name in enumerate(ids):
-            found = [known[i]] if known else []
-            cells = [name, *map(self._cell, (*found, self.text(i)))]
-            if self.labels:
-                cells += [f"{score:.6f}" for score in self.scores[i]]
-            rows.append(cells)
-        return table_text(rows if header else rows[1:], delimiter)
-
-    def _cell(self, value: str | float | Sequence[str]) -> str:
-        if isinstance(value, float | str):
-            return value if isinstance(value, str) else f"{value:.6f}"
-        for separator in _SEPARATORS:
-            if not any(separator in label for label in self.labels):
-                return separator.join(value)
-        return json.dumps(list(value), ensure_ascii=False)
-
-    def lines(
-        self, ids: Sequence[str], known: Sequence | None = None, first: int = 0
-    ) -> str:
-        """Returns one JSON object per example, its likeliest label first.
-
-        Args:
-            ids: sequence of str. The `N` names of the examples. Row numbers are written
-                as numbers.
-            known: sequence. The `N` correct labels, or None.
-            first: int. Index of the first example.
-        """
-        is_number = are_numbers(ids, first)
-        lines = []
-        for i, name in enumerate(ids):
-            line: dict[str, Any] = {"index": first + i if is_number else name}
-            if known is not None:
-                line["label"] = known[i]
-            line["prediction"] = self.text(i)
-            if self.labels:
-                row = self.scores[i]
-                line["probabilities"] = {
-                    self.labels[j]: round(float(row[j]), 6)
-                    for j in np.argsort(-row, kind="stable")
-                }
-            lines.append(line)
-        return json_text(lines)
-
 
 def make_answers(task: Task, logits: np.ndarray) -> Answers:
     """Returns the answers that logits stand for.
@@ -168,11 +102,6 @@ def make_answers(task: Task, logits: np.ndarray) -> Answers:
     else:
         scores, decisions = metrics.softmax(logits), logits.argmax(-1)
     return Answers(task.problem_type, task.labels, logits, scores, decisions)
-
-
-def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
-    """Returns whether ids are the indices of the rows, starting at `first`."""
-    return all(name == str(i) for i, name in enumerate(ids, first))
 
 
 class TextTask(Task):
@@ -269,10 +198,36 @@ class TextTask(Task):
         )
         return ""
 
-    def prediction_files(self, examples, answers) -> dict[str, str]:
-        """Returns a table and JSON lines."""
-        given = examples.ids, examples.labels
-        return {".tsv": answers.table(*given), ".jsonl": answers.lines(*given)}
+    def rows(self, examples, answers) -> list[dict[str, Any]]:
+        """Returns the answers, the probabilities of each text sorted."""
+        rows = []
+        for i, name in enumerate(examples.ids):
+            label = {} if examples.labels is None else {"label": examples.labels[i]}
+            row = {"index": name, **label, "prediction": answers.text(i)}
+            if answers.labels:
+                scores = answers.scores[i]
+                row["probabilities"] = {
+                    answers.labels[j]: round(float(scores[j]), 6)
+                    for j in np.argsort(-scores, kind="stable")
+                }
+            rows.append(row)
+        return rows
+
+    def cells(self, examples, answers) -> list[list[str]]:
+        """Returns id, known label if there is one, answer, probabilities of labels.
+
+        Several labels are divided by a comma, or by the first of `; |` and space that
+        is in no label. A score has no probabilities.
+        """
+        known = [] if examples.labels is None else ["label"]
+        columns = ["index", *known, "prediction"]
+        rows = [columns + [f"probability_{label}" for label in answers.labels]]
+        for i, name in enumerate(examples.ids):
+            found = [examples.labels[i]] if known else []
+            cells = [_cell(x, answers.labels) for x in (*found, answers.text(i))]
+            scores = answers.scores[i] if answers.labels else ()
+            rows.append([name, *cells, *(f"{score:.6f}" for score in scores)])
+        return rows
 
     def report(self, examples, answers, encoded) -> dict[str, Any]:
         """Returns what a report shows: confusions, calibration, worst errors."""
@@ -388,6 +343,16 @@ def with_labels(
     elif kind == REGRESSION:
         raise UsageError(f"labels: scores have none, received {','.join(labels)}")
     return table_task(labels, kind)
+
+
+def _cell(value: str | float | Sequence[str], labels: Sequence[str]) -> str:
+    """Returns a label, a score, or several labels as a cell of a table."""
+    if isinstance(value, float | str):
+        return value if isinstance(value, str) else f"{value:.6f}"
+    for separator in _SEPARATORS:
+        if not any(separator in label for label in labels):
+            return separator.join(value)
+    return json.dumps(list(value), ensure_ascii=False)
 
 
 def _losses(answers: Answers, targets: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from absl import logging
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.converters.load import write_files
 from albert_tf.figure import drawn_if_possible
+from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.predictor import Predictor
 from albert_tf.reports.cards import model_card
 from albert_tf.reports.figures import draw_curves
@@ -59,7 +60,7 @@ def finish(run: Any) -> dict[str, Any]:
             continue
         examples = split.examples
         answers = predictor.answers(examples, split.encoded, title="evaluate")
-        parts = task.prediction_files(examples, answers)
+        parts = prediction_files(task, examples, answers)
         is_main = name in data.dev_splits[:1]
         stem = "predictions" if is_main else f"{name}_predictions"
         contents |= {f"{stem}{end}": _bytes(text) for end, text in parts.items()}

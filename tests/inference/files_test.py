@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from albert_tf import heads
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.files import EmbedWork, PredictWork, answer_rows
+from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.predictor import Predictor
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
+from albert_tf.tasks.tagging import TaggingAnswers, tagging_task
+from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.text_tables import TableSettings, TextFileSettings, WholeTable
 from tests.inference import predictor_test
 
@@ -140,7 +144,7 @@ HEADS = {
 def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
     head, sizes, make = predictor_test.CASES[name]
     folder = predictor_test.save_model(tmp_path, tokenizer, head, name, **sizes)
-    examples = make()
+    examples, answers = make(), heads.HEADS[head].answers
     examples = examples.select([*range(len(examples))] * 3)
     if hasattr(examples, "items"):
         numbered = enumerate(examples.items)
@@ -157,7 +161,7 @@ def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
             bulk = BulkSettings(rows_per_part=rows, max_batch_tokens=1)
             source = lambda: WholeTable(examples)  # noqa: E731
             columns = TableSettings(id_column="id")
-            done = predict(folder, source, str(path), columns, bulk)
+            done = predict(folder, source, str(path), columns, bulk, answers=answers)
             assert done.rows == len(examples)
             outputs.append({p.name: p.read_bytes() for p in path.parent.iterdir()})
             if ending == "parquet":
@@ -165,13 +169,21 @@ def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
         assert outputs[0] == outputs[1]
         if ending == "json":
             whole = Predictor.from_pretrained(folder, max_batch_tokens=1)
-            contents = whole.task.prediction_files(examples, whole.answers(examples))
+            found = whole.answers(examples)
+            contents = prediction_files(whole.task, examples, found)
             expected = {f"out{end}": text for end, text in contents.items()}
             found = {n: text.decode() for n, text in outputs[0].items()}
             assert found.items() >= {"out.json": expected.pop("out.json")}.items()
             assert {**found, **expected} == found
         for path in tmp_path.glob("*/out*"):
             path.unlink()
+
+
+def test_conlleval_reads_tags_without_header_or_quotes():
+    examples = TaggedExamples("x", ["0"], [['"a\tb"', "c"]], [["O", "B"]], [1])
+    answers = TaggingAnswers([["B", "O"]], [])
+    found = prediction_files(tagging_task("x"), examples, answers)
+    assert found[".tsv"] == '"a b"\tO\tB\nc\tB\tO\n\n'
 
 
 def test_a_bad_row_is_named_and_parts_are_kept(tmp_path, model):
@@ -280,7 +292,8 @@ import sys
 import tensorflow as tf
 from albert_tf.inference import files
 from albert_tf.inference.forward import use_one_thread_per_call
-files.find_task(sys.argv[1])
+from albert_tf.inference.predictor import find_task
+find_task(sys.argv[1])
 files.model_digest(sys.argv[1])
 use_one_thread_per_call(3)
 threading = tf.config.threading

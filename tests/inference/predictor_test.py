@@ -9,6 +9,7 @@ import pytest
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
+from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.forward import as_forward
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.backbone import AlbertBackbone
@@ -106,7 +107,7 @@ def test_agrees_with_evaluation(tokenizer, tmp_path, name):
     shape = BatchShape(head, 32, 40, tokenizer.pad_id)
     outputs = collect_outputs(as_forward(model, head), encoded, shape, 2)
     expected = task.answers(examples, encoded, outputs)
-    files = [task.prediction_files(examples, one) for one in (answers, expected)]
+    files = [prediction_files(task, examples, one) for one in (answers, expected)]
     main = ".json" if head.endswith("question_answering") else ".tsv"
     assert files[0][main] == files[1][main]
     metrics = predictor.metrics(examples, answers)
@@ -257,8 +258,7 @@ def test_the_diagnostics_by_a_model_with_another_order(tokenizer):
         predictor = Predictor(model, tokenizer, task="ax")
         assert predictor.task.labels == tuple(names[i] for i in order)
         answers = predictor.answers(examples)
-        files = predictor.task.prediction_files(examples, answers)
-        rows = [line.split("\t") for line in files[".tsv"].splitlines()]
+        rows = predictor.task.cells(examples, answers)
         tables.append({column[0]: column for column in zip(*rows, strict=True)})
         # The probabilities are in the order of the model, and say so.
         shown = [name for name in tables[-1] if name.startswith("probability_")]

@@ -120,12 +120,11 @@ def test_answers_and_metrics(tokenizer):
     }
     names = ["accuracy", "accuracy_middle", "accuracy_high"]
     assert RACE.metric_names(examples) == names
-    files = RACE.prediction_files(examples, answers)
-    table = [line.split("\t") for line in files[".tsv"].splitlines()]
+    table = RACE.cells(examples, answers)
     assert table[0][:4] == ["id", "label", "prediction", "probability_A"]
     assert table[1] == ["q0", "B", "B", "0.268941", "0.731059", "", ""]
     assert len({len(row) for row in table}) == 1
-    last = json.loads(files[".jsonl"].splitlines()[-1])
+    last = RACE.rows(examples, answers)[-1]
     assert (last["prediction"], last["label"], last["choice"]) == ("D", "C", "d")
     report = RACE.report(examples, answers, encoded)
     assert report["confusion"][2] == [0, 0, 0, 1]
@@ -141,9 +140,8 @@ def test_answers_and_metrics(tokenizer):
 def test_without_labels(tokenizer):
     examples = make([["a", "b"]] * 2)
     encoded, answers = evaluated(tokenizer, examples, [1, 0, 0, 1])
-    files = RACE.prediction_files(examples, answers)
-    assert files[".tsv"].startswith("id\tprediction\tprobability_0")
-    assert "label" not in files[".jsonl"]
+    assert RACE.cells(examples, answers)[0][:2] == ["id", "prediction"]
+    assert "label" not in RACE.rows(examples, answers)[0]
     assert RACE.report(examples, answers, encoded) == {}
     assert RACE.collapse(examples, answers) == ""
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks import squad_answers, squad_features
+from albert_tf.inference.formats import prediction_files
+from albert_tf.tasks import squad, squad_answers, squad_features
 from albert_tf.tasks.squad_files import ask, read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -185,13 +186,16 @@ def test_an_accent_at_the_end_is_kept():
 def test_a_text_without_tokens():
     answers = answered("", " \n", unanswerable=True)
     assert answers.texts == ["", ""] and min(answers.null_scores) > 1e5
-    files = squad_answers.prediction_files(answers)
-    assert json.loads(files["_null_odds.json"])["0"] > 1e5
+    assert json.loads(files_of(answers)["_null_odds.json"])["0"] > 1e5
+
+
+def files_of(answers):
+    return prediction_files(squad.TASKS[1], None, answers)
 
 
 def test_files():
     answers = squad_answers.make_answers(DEV, ENCODED, beams(0), OPTIONS)
-    files = squad_answers.prediction_files(answers)
+    files = files_of(answers)
     assert all(text.isascii() and text.endswith("}\n") for text in files.values())
     files = {name: json.loads(text) for name, text in files.items()}
     assert sorted(files) == [".json", "_nbest.json", "_null_odds.json"]
@@ -204,7 +208,7 @@ def test_files():
     # A lone surrogate can be written, too.
     answers = answered("a \ud800 b", end={1: 1})
     assert answers.texts == ["a \ud800 b"]
-    files = squad_answers.prediction_files(answers)
+    files = files_of(answers)
     assert sorted(files) == [".json", "_nbest.json"] and files[".json"].encode()
     assert "start_logit" in files["_nbest.json"]
 

@@ -100,13 +100,11 @@ def test_answers_metrics_and_files(tokenizer):
     names = TASK.metric_names(examples)
     assert names == [name for name in values if not name.startswith("majority")]
     assert TASK.selecting_metric == "f1"
-    files = TASK.prediction_files(examples, answers)
-    assert files[".tsv"] == (
-        "Ann\tB-P\tB-P\nLee\tI-P\tI-P\nis\tO\tO\n\nin\tO\tO\nOslo\tB-L\tO\n\n"
-    )
+    rows = [["Ann", "B-P", "B-P"], ["Lee", "I-P", "I-P"], ["is", "O", "O"], []]
+    rows += [["in", "O", "O"], ["Oslo", "B-L", "O"], []]
+    assert TASK.cells(examples, answers) == rows
     expected = {"id": "s1", "tokens": ["in", "Oslo"], "prediction": ["O", "O"]}
-    second = json.loads(files[".jsonl"].splitlines()[1])
-    assert second == {**expected, "label": ["O", "B-L"]}
+    assert TASK.rows(examples, answers)[1] == {**expected, "label": ["O", "B-L"]}
     report = TASK.report(examples, answers, encoded)
     assert report["confusion"][3] == [1, 0, 0, 0]
     assert [row["label"] for row in report["per_class"]] == ["L", "P"]
@@ -116,12 +114,11 @@ def test_answers_metrics_and_files(tokenizer):
     json.dumps(report)
 
 
-def test_files_without_labels_and_with_odd_words(tokenizer):
+def test_answers_without_labels_and_with_odd_words(tokenizer):
     examples = TaggedExamples("x", ["0"], [["a\tb\n", "c"]], None, [1])
     encoded, answers = evaluated(tokenizer, TASK, examples, "O B-L")
-    files = TASK.prediction_files(examples, answers)
-    assert files[".tsv"] == "a b\tO\nc\tB-L\n\n"
-    assert "label" not in files[".jsonl"]
+    assert TASK.cells(examples, answers) == [["a b", "O"], ["c", "B-L"], []]
+    assert "label" not in TASK.rows(examples, answers)[0]
     assert TASK.report(examples, answers, encoded) == {}
     assert TASK.collapse(examples, answers) == ""
 

@@ -184,46 +184,48 @@ def test_models_of_another_width_are_refused(task, width):
 LOGITS = np.log([[0.25, 0.75], [0.5, 0.5]])
 
 
-def test_predictions_with_known_labels():
+def test_answers_with_known_labels():
     rows = dataclasses.replace(table("ba"), ids=["q9", "1"])
     answers = make_answers(SINGLE, np.log([[0.25, 0.75], [0.5, 0.5]]))
-    found = SINGLE.prediction_files(rows, answers)
-    assert found[".tsv"] == (
-        "index\tlabel\tprediction\tprobability_a\tprobability_b\n"
-        "q9\tb\tb\t0.250000\t0.750000\n"
-        "1\ta\ta\t0.500000\t0.500000\n"
-    )
-    first = json.loads(found[".jsonl"].splitlines()[0])
+    assert SINGLE.cells(rows, answers) == [
+        ["index", "label", "prediction", "probability_a", "probability_b"],
+        ["q9", "b", "b", "0.250000", "0.750000"],
+        ["1", "a", "a", "0.500000", "0.500000"],
+    ]
+    first = SINGLE.rows(rows, answers)[0]
     assert (first["index"], first["label"]) == ("q9", "b")
     assert list(first["probabilities"].items()) == [("b", 0.75), ("a", 0.25)]
 
 
-def test_scores_in_files():
+def test_scores_as_answers():
     rows = table(["3.000", "1"])
     answers = make_answers(SCORES, np.array([[2.5], [-0.125]]))
-    found = SCORES.prediction_files(rows, answers)
-    assert found[".tsv"] == (
-        "index\tlabel\tprediction\n0\t3.000\t2.500000\n1\t1\t-0.125000\n"
-    )
-    line = json.loads(found[".jsonl"].splitlines()[1])
-    assert line == {"index": 1, "label": "1", "prediction": -0.125}
+    assert SCORES.cells(rows, answers) == [
+        ["index", "label", "prediction"],
+        ["0", "3.000", "2.500000"],
+        ["1", "1", "-0.125000"],
+    ]
+    assert SCORES.rows(rows, answers)[1] == {
+        "index": "1",
+        "label": "1",
+        "prediction": -0.125,
+    }
 
 
-def test_several_labels_in_files():
+def test_several_labels_as_answers():
     rows = table([("b",), ("a,x", "b")])
     answers = make_answers(MULTI, np.array([[1.0, 2.0], [-1.0, -2.0]]))
-    found = MULTI.prediction_files(rows, answers)
     # A comma is in a label, so another separator is taken.
-    lines = found[".tsv"].splitlines()
-    assert lines[0] == "index\tlabel\tprediction\tprobability_a,x\tprobability_b"
-    assert lines[1].startswith("0\tb\ta,x;b\t0.731059\t0.880797")
-    assert lines[2].startswith("1\ta,x;b\t\t")
-    first = json.loads(found[".jsonl"].splitlines()[0])
-    assert (first["label"], first["prediction"]) == (["b"], ["a,x", "b"])
+    header, *cells = MULTI.cells(rows, answers)
+    assert header[3:] == ["probability_a,x", "probability_b"]
+    assert cells[0] == ["0", "b", "a,x;b", "0.731059", "0.880797"]
+    assert cells[1][:3] == ["1", "a,x;b", ""]
+    first = MULTI.rows(rows, answers)[0]
+    assert (first["label"], first["prediction"]) == (("b",), ["a,x", "b"])
     # All separators are in a label.
     answers = make_answers(table_task([",;| ", "b"], MULTI_LABEL), np.ones((1, 2)))
-    row = answers.table(["0"]).splitlines()[1]
-    assert json.loads(row.split("\t")[1].strip('"').replace('""', '"')) == [",;| ", "b"]
+    rows = dataclasses.replace(table([""]), labels=None)
+    assert json.loads(MULTI.cells(rows, answers)[1][1]) == [",;| ", "b"]
 
 
 def report(task, logits, rows, truncated=False):

@@ -24,7 +24,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.inference.settings import BulkSettings, ServedSettings
-from albert_tf.models.exit_rules import RULE_HELP, ExitRule
+from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
 
@@ -78,8 +78,7 @@ def main() -> None:
             "--on_bad_input: predict answers every example, so it can only be stop, "
             f"received {settings.on_bad_input}"
         )
-    if _EXIT.value is not None:
-        ExitRule.parse(_EXIT.value)
+    check_exit(_EXIT.value, curve="")
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     start.use_onednn("float32")
@@ -88,11 +87,11 @@ def main() -> None:
     from albert_tf.inference.predictor import find_task
     from albert_tf.inference.saved_model import is_saved_model, predict_served
 
-    served, sizes = read_settings(ServedSettings), _BATCH_SIZE.value
+    served, size = read_settings(ServedSettings), _BATCH_SIZE.value
     if input_file and is_saved_model(_MODEL.value):
         refuse("not with a SavedModel", DataSettings, *_NOT_SERVED)
-        given = (_MODEL.value, input_file, output_file, served, bulk, sizes)
-        predict_served(*given, overwrite=_OVERWRITE.value).report("prediction")
+        given = (_MODEL.value, input_file, output_file, served, bulk, size)
+        predict_served(*given, _OVERWRITE.value).report("prediction")
         return
     refuse(f"only with a SavedModel, not with {_MODEL.value}", ServedSettings)
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
@@ -102,7 +101,7 @@ def main() -> None:
         model=_MODEL.value,
         output_file=output_file,
         max_seq_length=_MAX_SEQ_LENGTH.value,
-        batch_size=_BATCH_SIZE.value,
+        batch_size=size,
         named=bool(settings.id_column),
         task=settings.task,
         exit=_EXIT.value,

@@ -30,7 +30,7 @@ from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
 from albert_tf.reports.environment import ONEDNN, versions
-from albert_tf.tasks.text_tables import Portions
+from albert_tf.tasks.task import Portions
 from albert_tf.wording import count_of
 
 _PACKAGES = ("albert_tf", "keras", "tensorflow")

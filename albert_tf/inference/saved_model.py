@@ -27,6 +27,7 @@ from albert_tf.tables.columns import Columns
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tasks.outputs import in_threads, sorted_batches
+from albert_tf.tasks.task import Portions
 
 _ROWS_PER_FILE = 100_000
 _MODEL_FILE = "saved_model.pb"
@@ -74,7 +75,7 @@ def predict_served(
     check_output(f"{output.path}.parts", output.existing(), overwrite)
     paths = find_files(input_file)
     columns, ranks = _choose_columns(model, served)
-    rows = Rows(paths, columns, ranks, served.copy_columns)
+    rows = open_rows(paths, columns, ranks, served.copy_columns)
     settings = {
         "command": "predict",
         "model": digest(model),
@@ -176,76 +177,61 @@ class RowBlock:
         return len(next(iter(self.inputs.values())))
 
 
-class Rows:
-    """The rows of files, to be read in portions, none of which spans two files.
+def open_rows(
+    paths: Sequence[str],
+    columns: Mapping[str, str],
+    ranks: Mapping[str, int],
+    copied: Sequence[str] = (),
+) -> Portions:
+    """Returns the rows of files, in portions none of which spans two files.
 
     Args:
-        paths: list of str.
+        paths: sequence of str.
         columns: dict. Column by input of the model.
         ranks: dict. Rank of the tensor by input: 1 for a text per row, 2 for a list.
         copied: sequence of str. Columns that are copied to the answers.
 
     Raises:
         UsageError: If a file of lines cannot give what the model takes.
+        DataError: When reading, if a file cannot be read, or a value is not a text; the
+            message names the line. If there are no rows.
     """
+    for name in map(os.path.basename, filter(_is_plain_text, paths)):
+        require(
+            len(columns) == 1 and 2 not in ranks.values(),
+            f"input_file: {name} has one text per line, but the signature takes "
+            f"{', '.join(columns)}; use .jsonl, .parquet, .csv or .tsv",
+        )
+        rule = f"copy_columns: {name} has no columns, received {', '.join(copied)}"
+        require(not copied, rule)
+    done = 0
 
-    def __init__(
-        self,
-        paths: list[str],
-        columns: dict[str, str],
-        ranks: dict[str, int],
-        copied: Sequence[str] = (),
-    ):
-        self._paths, self._columns, self._ranks = paths, columns, ranks
-        self._copied = copied
-        self._done = 0
-        for name in map(os.path.basename, filter(_is_plain_text, paths)):
-            require(
-                len(columns) == 1 and 2 not in ranks.values(),
-                f"input_file: {name} has one text per line, but the signature takes "
-                f"{', '.join(columns)}; use .jsonl, .parquet, .csv or .tsv",
-            )
-            rule = f"copy_columns: {name} has no columns, received {', '.join(copied)}"
-            require(not copied, rule)
-
-    def fraction(self) -> float:
-        """Returns how many of the files have been read, from 0 to 1."""
-        return self._done / len(self._paths)
-
-    def portions(self, rows: int) -> Iterator[RowBlock]:
-        """Yields blocks of this number of rows; the last one of a file has fewer.
-
-        Raises:
-            DataError: If a file cannot be read, or a value is not a text; the message
-                names the line. If there are no rows.
-        """
+    def portions(size: int | None) -> Iterator[RowBlock]:
+        nonlocal done
         is_empty = True
-        for path in self._paths:
-            blocks = self._lines if _is_plain_text(path) else self._table
-            for block in blocks(path, rows):
+        for path in paths:
+            for block in _blocks(path, size, columns, ranks, copied):
                 is_empty = False
                 yield block
-            self._done += 1
-        rule = f"input_file: {', '.join(self._paths)}: contains no text"
+            done += 1
+        rule = f"input_file: {', '.join(paths)}: contains no text"
         require(not is_empty, rule, error=DataError)
 
-    def _lines(self, path: str, rows: int) -> Iterator[RowBlock]:
-        (name,) = self._columns
-        lines = TextStream(path).lines()
-        while block := list(itertools.islice(lines, rows)):
-            yield RowBlock({name: block}, {})
+    return Portions(portions, lambda: done / len(paths))
 
-    def _table(self, path: str, rows: int) -> Iterator[RowBlock]:
-        read = self._columns.values()
-        wanted = list(dict.fromkeys([*read, *self._copied]))
-        exact = set(self._copied) - set(read)
-        for table in ColumnReader(path, wanted, exact=exact).portions(rows):
-            inputs = {
-                name: _checked(table, column, self._ranks[name])
-                for name, column in self._columns.items()
-            }
-            copied = {column: table.values[column] for column in self._copied}
-            yield RowBlock(inputs, copied)
+
+def _blocks(path: str, size, columns, ranks, copied) -> Iterator[RowBlock]:
+    """Yields the rows of one file; see `open_rows`."""
+    if _is_plain_text(path):
+        (name,), lines = columns, TextStream(path).lines()
+        while block := list(itertools.islice(lines, size)):
+            yield RowBlock({name: block}, {})
+        return
+    wanted = list(dict.fromkeys([*columns.values(), *copied]))
+    exact = {*copied} - {*columns.values()}
+    for table in ColumnReader(path, wanted, exact=exact).portions(size):
+        inputs = {k: _checked(table, v, ranks[k]) for k, v in columns.items()}
+        yield RowBlock(inputs, {column: table.values[column] for column in copied})
 
 
 def _checked(table: Columns, column: str, rank: int) -> list:

@@ -107,8 +107,8 @@ class ColumnReader:
         """Yields the rows in portions of equal size; only the last one is smaller.
 
         Rows that cannot be used are left out. JSON Lines have the fields that occur in
-        the first portion. A JSON list, and Parquet that is gzipped, are read whole all
-        the same.
+        the first portion; an optional column that begins later is an error. A JSON
+        list, and Parquet that is gzipped, are read whole all the same.
 
         Args:
             size: int or None. Rows of a portion; None for the whole file.
@@ -209,12 +209,24 @@ class ColumnReader:
         index = self._find(names) if start else {}
         yield unit, names, index, "rows of JSON objects"
         wanted = [names[i] for i in index.values()]
-        objects = itertools.chain(start, objects)
+        objects = itertools.chain(start, self._without_more(names, objects))
         rows = ((number, map(one.get, wanted)) for number, one in objects)
         if self._raw:
             yield from ((number, list(row)) for number, row in rows)
         else:
             yield from self._plain_rows(unit, index, rows)
+
+    def _without_more(self, names: Sequence[str], objects: Iterator) -> Iterator:
+        """Yields objects, none of which has an optional column that is not in names."""
+        more = [key for key in self._optional if usual_name(key, names) not in names]
+        for number, one in objects:
+            for key in more:
+                if usual_name(key, one) in one:
+                    raise DataError(
+                        f"{self.path}: line {number}: the column {key!r} begins here; "
+                        "expected it in the first rows, too, perhaps with null"
+                    )
+            yield number, one
 
     def _objects(
         self, unit: str, items: Iterable[tuple[int, Any]]

@@ -5,6 +5,7 @@ Legend: `N` questions, `K` choices, which may differ from question to question.
 
 import collections
 import dataclasses
+import functools
 import itertools
 import json
 import re
@@ -25,15 +26,18 @@ from albert_tf.tables.columns import (
     shown,
     warn_of_skipped,
 )
-from albert_tf.tables.reader import read_columns
+from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import read_text
 from albert_tf.tables.tfds_source import TfdsRows
-from albert_tf.tasks.task import Examples, FileSource
+from albert_tf.tasks.task import Examples, FileSource, Portions
 from albert_tf.text.normalization import to_unicode
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.
 _NUMBERED = re.compile(r"(choice|ending|option|answer)_?(\d{1,3})")
+_LAST_NUMBER = re.compile(r"\d+$")
+_NO_ANSWERS = (None, "", "-1")
+_BAD = "rows without a valid question"
 _LEVELS = ("middle", "high")  # of RACE
 _OPTIONS = 4
 _JOINED = "all.txt"
@@ -100,17 +104,18 @@ class ChoiceTableSettings(LabelSettings):
     choice_columns: tuple[str, ...] = ()
 
 
-def read_choice_table(
+def open_choice_table(
     path: str,
     settings: ChoiceTableSettings,
     labelled: bool = True,
     on_bad_input: str = "stop",
     written: Mapping[str, str] | None = None,
     endings: int = 0,
-) -> ChoiceExamples:
-    """Reads questions from CSV, TSV, JSON lines or Parquet.
+) -> Portions:
+    """Returns the questions of CSV, TSV, JSON lines or Parquet.
 
-    With one column per choice, empty cells at the end of a row mean fewer choices.
+    With one column per choice, empty cells at the end of a row mean fewer choices. The
+    first portion decides which columns are choices, and whether there are answers.
 
     Args:
         path: str. Local or remote file.
@@ -124,46 +129,75 @@ def read_choice_table(
         endings: int. Number of choices that every row must have; 0 for at least 2.
 
     Raises:
-        DataError: If a column, a choice or an answer is missing or invalid.
+        DataError: When reading, if a column, a choice or an answer is missing or
+            invalid.
     """
-    layout = {**settings.layout, "on_bad_input": on_bad_input}
-    columns = settings.choice_columns
-    if not columns:
-        columns = _find_choice_columns(read_columns(path, (), **layout))
-    label = settings.label_column
-    wanted = [settings.context_column, settings.question_column, settings.id_column]
-    wanted += [*columns, label] if labelled else columns
-    table = read_columns(
-        path,
-        list(dict.fromkeys(filter(None, wanted))),
-        optional=[] if labelled or not label else [label],
-        **layout,
+    reader, label = None, settings.label_column
+    named = (settings.id_column, settings.context_column, settings.question_column)
+
+    def portions(size: int | None) -> Iterator[ChoiceExamples]:
+        nonlocal reader
+        bad, columns, optional = BadRows(on_bad_input), settings.choice_columns, []
+        if not columns:
+            start = ColumnReader(path, (), bad=bad, **settings.layout)
+            columns = _find_choice_columns(next(start.portions(size)))
+            bad.counts.clear()
+            # The next one must not begin in a later portion.
+            optional = [_LAST_NUMBER.sub(lambda n: str(int(n[0]) + 1), columns[-1])]
+        wanted = [*named, *columns, *([label] if labelled else [])]
+        optional += [] if labelled or not label else [label]
+        wanted = list(dict.fromkeys(filter(None, wanted)))
+        layout = {"optional": optional, "bad": bad, **settings.layout}
+        reader = ColumnReader(path, wanted, **layout)
+        first, ids, answered = 0, Ids(), labelled or None
+        for table in reader.portions(size):
+            labels = table.values.get(label) or []
+            given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]
+            answered = bool(given) if answered is None else answered
+            if given and not answered:
+                rule = f"{table.where(given[0])}: an answer, while the first questions "
+                raise DataError(f"{rule}have none")
+            labels = _indices(labels, written) if answered else None
+            make = functools.partial(
+                _question, table, named, columns, endings, labels, ids, first
+            )
+            rows = bad.usable(_BAD, range(len(table)), make, table.where)
+            yield _examples(table.path, rows, bad)
+            first += len(table)
+
+    return Portions(portions, lambda: reader.fraction() if reader else 0.0)
+
+
+def _indices(labels: list, written: Mapping[str, str] | None) -> list:
+    """Returns what the cells of the answers' column stand for."""
+    if not written:
+        return labels
+    known = ", ".join(written)
+    return [written.get(str(cell), f"{cell}: not in {known}") for cell in labels]
+
+
+def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> tuple:
+    """Returns the question in a row: a value for each of `_FIELDS`.
+
+    Args:
+        table: `Columns`.
+        named: tuple of str. The columns of id, context and question; "" for none.
+        columns: sequence of str. Those of the choices.
+        endings: int. See `open_choice_table`.
+        labels: list or None. Cells of the answers.
+        ids: `Ids`. Those of the rows before.
+        first: int. Index of the table's first row in the file.
+        row: int. Index of a row in the table.
+    """
+    choices = _row_choices([table.values[x][row] for x in columns], columns, endings)
+    name, context, start = (
+        expect(table.values[column][row], str, column) if column else ""
+        for column in named
     )
-    labels = table.values.get(label)
-    if labels and not labelled and all(cell in (None, "", "-1") for cell in labels):
-        labels = None
-    if written and labels:
-        known = ", ".join(written)
-        labels = [written.get(str(cell), f"{cell}: not in {known}") for cell in labels]
-    bad, ids = BadRows(on_bad_input), Ids()
-    bad.counts.update(table.skipped)
-
-    def question(row: int) -> tuple:
-        choices = _row_choices(
-            [table.values[x][row] for x in columns], columns, endings
-        )
-        name, context, start = (
-            expect(table.values[column][row], str, column) if column else ""
-            for column in (settings.id_column, *wanted[:2])
-        )
-        name, where = name or str(row), table.where(row)
-        answer = labels and _label(labels[row], len(choices))
-        ids.add(name, where)
-        return name, context, start, choices, answer, where, ""
-
-    rows = range(len(table))
-    why = "rows without a valid question"
-    return _examples(table.path, bad.usable(why, rows, question, table.where), bad)
+    name, where = name or str(first + row), table.where(row)
+    answer = None if labels is None else _label(labels[row], len(choices))
+    ids.add(name, where)
+    return name, context, start, choices, answer, where, ""
 
 
 def _examples(
@@ -255,7 +289,7 @@ class ChoiceSource(FileSource):
 
     Attributes:
         columns: `ChoiceTableSettings`. How the file is laid out.
-        written: dict. See `read_choice_table`; so is `endings`.
+        written: dict. See `open_choice_table`; so is `endings`.
         endings: int.
     """
 
@@ -263,10 +297,10 @@ class ChoiceSource(FileSource):
     written: Mapping[str, str] = dataclasses.field(default_factory=dict)
     endings: int = 0
 
-    def read_file(self, path: str) -> ChoiceExamples:
-        """Reads any file of this form."""
+    def open(self, path: str) -> Portions:
+        """Returns the questions in any file of this form."""
         policy = (self.labelled, self.on_bad_input, self.written, self.endings)
-        return read_choice_table(path, self.columns, *policy)
+        return open_choice_table(path, self.columns, *policy)
 
 
 def swag_source(split: str) -> ChoiceSource:

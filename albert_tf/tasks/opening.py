@@ -1,7 +1,7 @@
 """Opens the data of tasks: official files, prepared sets, files of the user's own."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -24,12 +24,10 @@ from albert_tf.tasks.tagging_files import (
     TaggedTableSettings,
     with_iob2,
 )
-from albert_tf.tasks.task import REGRESSION, FileSource, Task
+from albert_tf.tasks.task import REGRESSION, FileSource, Portions, Task
 from albert_tf.tasks.text_tables import (
     LabelledTableSettings,
-    Portions,
     TableSource,
-    WholeTable,
 )
 
 TABLE = "table"
@@ -273,17 +271,32 @@ def open_portions(
 ) -> Portions:
     """Returns the examples of a split, to be read in portions.
 
-    Texts in a file of the user's own without labels are read portion by portion; all
-    else is read now, as by `read_split`.
+    Examples without labels in a file of the user's own are read portion by portion, as
+    are words in columns of any task. All else is read now, as by `read_split`: official
+    files, and a file of SQuAD, which is one JSON object.
 
     Args:
         task, settings, split, path: As for `read_split`.
     """
-    is_own = task.name == TABLE and path and not is_tfds(settings.data_dir)
-    is_own = is_own and HEADS[task.head].answers == LABELS
-    if is_own and split == "test" and not files.is_folder(path):
-        return settings.stream(path)
-    return WholeTable(read_split(task, settings, split, path))
+    kind, is_table = _KIND_OF.get(HEADS[task.head].answers), task.name == TABLE
+    is_own = kind and path and (is_table or kind == TOKENS)
+    if not is_own or split != "test" or files.is_folder(path):
+        return Portions.of(read_split(task, settings, split, path))
+    if is_table:
+        source = _own_source(kind, settings, split, task.written).open(path)
+    else:
+        _refuse_columns(settings)
+        source = task.splits[split].open(path)
+
+    def portions(size: int | None) -> Iterator[Any]:
+        known = task.written if is_table else {}
+        for part in source.portions(size):
+            if task.labels:
+                part, names = _named(settings, part, path, known)
+                known = known or names
+            yield part
+
+    return Portions(portions, source.fraction).checked(path)
 
 
 def read_labelled(

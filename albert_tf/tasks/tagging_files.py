@@ -4,6 +4,7 @@ Legend: `N` sentences.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
@@ -18,11 +19,11 @@ from albert_tf.tables.columns import (
     file_format,
     warn_of_skipped,
 )
-from albert_tf.tables.reader import read_columns
+from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks import iob
-from albert_tf.tasks.task import Examples, FileSource
+from albert_tf.tasks.task import Examples, FileSource, Portions
 
 _DOCUMENT = "-DOCSTART-"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -87,9 +88,9 @@ class TaggedSource(FileSource):
 
     columns: TaggedTableSettings = TaggedTableSettings()
 
-    def read_file(self, path: str) -> TaggedExamples:
-        """Reads any file; see `read_tagged`."""
-        return read_tagged(path, self.columns, self.labelled, self.on_bad_input)
+    def open(self, path: str) -> Portions:
+        """Returns the sentences in any file; see `open_tagged`."""
+        return open_tagged(path, self.columns, self.labelled, self.on_bad_input)
 
 
 class ConllSource(TaggedSource):
@@ -114,16 +115,18 @@ class ConllSource(TaggedSource):
                     yield number, str(number), row.get("tokens"), tags
 
         keys = ("tokens", _TAGS_KEY, "")
-        return _from_rows(found.name, rows(), keys, "row", BadRows("stop"))
+        given = (found.name, rows(), keys, "row", BadRows("stop"), Ids())
+        (examples,) = _finished(found.name, iter([_from_rows(*given)]))
+        return examples
 
 
-def read_tagged(
+def open_tagged(
     path: str,
     settings: TaggedTableSettings = TaggedTableSettings(),
     labelled: bool = True,
     on_bad_input: str = "stop",
-) -> TaggedExamples:
-    """Reads sentences from JSON lines or Parquet, or from CoNLL's columns.
+) -> Portions:
+    """Returns the sentences of JSON lines or Parquet, or of CoNLL's columns.
 
     Columns are separated by spaces or tabs. The first one is the word, the last one
     its tag; with one column there are no tags. A blank line ends a sentence, as does
@@ -133,33 +136,34 @@ def read_tagged(
         path: str. Local or remote file; `.jsonl`, `.json` and `.parquet` have a row per
             sentence, all others a line per word.
         settings: `TaggedTableSettings`. Of JSON lines and Parquet.
-        labelled: bool. Whether the tags must be there.
+        labelled: bool. Whether the tags must be there. If not, the first portion
+            decides whether there are any.
         on_bad_input: str. "stop" raises an error at a sentence that cannot be used,
             "skip" leaves it out and counts it.
 
     Raises:
-        DataError: If the file cannot be read, a word has no tag, or there is no word.
+        DataError: When reading, if the file cannot be read, a word has no tag, or there
+            is no word.
     """
-    bad = BadRows(on_bad_input)
     if file_format(path) in ("json", "parquet"):
-        return _read_table(path, settings, labelled, bad)
-    return _read_lines(path, labelled, bad)
+        return _open_table(path, settings, labelled, on_bad_input)
+    return _open_lines(path, labelled, on_bad_input)
 
 
-def with_iob2(examples: TaggedExamples) -> TaggedExamples:
+def with_iob2(examples: TaggedExamples, warn: bool = True) -> TaggedExamples:
     """Returns sentences whose tags of entities are in IOB2."""
     if examples.labels is None:
         return examples
     labels, note = iob.to_iob2(examples.labels, examples.place)
-    if note:
+    if note and warn:
         logging.warning("%s: %s", examples.path, note)
     return dataclasses.replace(examples, labels=labels, note=note)
 
 
-def _sentences(path: str) -> Iterator[list[tuple[int, list[str]]]]:
+def _sentences(text: TextStream) -> Iterator[list[tuple[int, list[str]]]]:
     """Yields the (line, columns) of the words of each sentence."""
     sentence = []
-    for number, line in enumerate(TextStream(path).lines(), 1):
+    for number, line in enumerate(text.lines(), 1):
         row = _columns(line)
         if row and row[0] != _DOCUMENT:
             sentence.append((number, row))
@@ -183,23 +187,30 @@ def _columns(line: str) -> list[str]:
     return [column for column in line.split(" ") if column]
 
 
-def _read_lines(path: str, labelled: bool, bad: BadRows) -> TaggedExamples:
-    first = width = 0
+def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
+    text = TextStream(path)
 
-    def sentence(numbered: tuple[int, list]) -> tuple:
-        nonlocal first, width
-        number, words = numbered
-        line, columns = words[0]
-        if not width:
-            first, width = line, len(columns)
-        for place, row in words:
-            if problem := _row_problem(row, width, first, labelled):
-                raise DataError(f"line {place}: {problem}")
-        tokens, tags = ([row[k] for _, row in words] for k in (0, -1))
-        return line, str(number), tokens, tags if width > 1 else None
+    def portions(size: int | None) -> Iterator[TaggedExamples]:
+        first = width = 0
 
-    rows = bad.usable(_BAD, enumerate(_sentences(path)), sentence, lambda row: path)
-    return _examples(path, rows, "word", bad)
+        def sentence(numbered: tuple[int, list]) -> tuple:
+            nonlocal first, width
+            number, words = numbered
+            line, columns = words[0]
+            if not width:
+                first, width = line, len(columns)
+            for place, row in words:
+                if problem := _row_problem(row, width, first, labelled):
+                    raise DataError(f"line {place}: {problem}")
+            tokens, tags = ([row[k] for _, row in words] for k in (0, -1))
+            return line, str(number), tokens, tags if width > 1 else None
+
+        bad, numbered = BadRows(on_bad_input), enumerate(_sentences(text))
+        kept = bad.usable(_BAD, numbered, sentence, lambda row: path)
+        while block := list(itertools.islice(kept, size)):
+            yield _examples(path, block, "word", bad)
+
+    return Portions(lambda size: _finished(path, portions(size)), text.fraction)
 
 
 def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:
@@ -214,28 +225,40 @@ def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:
     return "" if row[0] else f"there is no word before {row[-1]!r:.80}"
 
 
-def _read_table(path: str, settings, labelled: bool, bad: BadRows) -> TaggedExamples:
-    tags = settings.tags_column
+def _open_table(path: str, settings, labelled: bool, on_bad_input: str) -> Portions:
+    tags, bad = settings.tags_column, BadRows(on_bad_input)
     wanted = [settings.tokens_column, settings.id_column, tags if labelled else ""]
-    table = read_columns(
+    reader = ColumnReader(
         path,
         list(dict.fromkeys(filter(None, wanted))),
         optional=[] if labelled or not tags else [tags],
-        on_bad_input=bad.action,
+        bad=bad,
     )
-    tag_rows = table.values.get(tags)
-    if not labelled and all(row is None for row in tag_rows or ()):
-        tag_rows = None
-    bad.counts.update(table.skipped)
-    names = table.values.get(settings.id_column) or map(str, range(len(table)))
-    words = table.values[settings.tokens_column]
-    rows = zip(table.lines, names, words, tag_rows or [None] * len(words), strict=True)
-    keys = (settings.tokens_column, tags if tag_rows else "", settings.id_column)
-    return _from_rows(path, rows, keys, table.unit, bad)
+
+    def portions(size: int | None) -> Iterator[TaggedExamples]:
+        first, known, tagged = 0, Ids(), labelled or None
+        for table in reader.portions(size):
+            end = first + len(table)
+            tag_rows = table.values.get(tags) or [None] * len(table)
+            if tagged is None:
+                tagged = any(row is not None for row in tag_rows)
+            names = table.values.get(settings.id_column) or map(str, range(first, end))
+            words = table.values[settings.tokens_column]
+            rows = zip(table.lines, names, words, tag_rows, strict=True)
+            keys = (settings.tokens_column, tags if tagged else "", settings.id_column)
+            yield _from_rows(path, rows, keys, table.unit, bad, known)
+            first = end
+
+    return Portions(lambda size: _finished(path, portions(size)), reader.fraction)
 
 
 def _from_rows(
-    path: str, rows: Iterable[tuple], keys: Sequence[str], unit: str, bad: BadRows
+    path: str,
+    rows: Iterable[tuple],
+    keys: Sequence[str],
+    unit: str,
+    bad: BadRows,
+    known: Ids,
 ) -> TaggedExamples:
     """Returns the sentences of rows that can be used.
 
@@ -245,12 +268,14 @@ def _from_rows(
         keys: tuple of str. What the file calls words, tags ("" without tags) and ids.
         unit: str. What lines are.
         bad: `BadRows`.
+        known: `Ids`. Those of the rows before.
     """
-    known = Ids()
 
     def check(row: tuple) -> tuple:
         line, name, words, tags = row
         expect_texts(words, keys[0])
+        rule = "expected no tags, as in the rows before, received some"
+        require(keys[1] or tags is None, rule, error=DataError)
         if keys[1]:
             number = len(expect_texts(tags, keys[1]))
             rule = f"expected as many tags as words, {len(words)}, received {number}"
@@ -272,11 +297,27 @@ def _examples(
 ) -> TaggedExamples:
     """Returns sentences of (line, id, words, tags); `bad` counts the others."""
     kept = list(rows)
-    rule = f"{path}: expected sentences of words, found none"
-    require(any(words for _, _, words, _ in kept), rule, error=DataError)
-    lines, ids, tokens, labels = map(list, zip(*kept, strict=True))
+    lines, ids, tokens, labels = ([row[k] for row in kept] for k in range(4))
     labels = None if None in labels else labels
-    warn_of_skipped(path, bad.counts)
     counts = dict(bad.counts)
-    found = TaggedExamples(path, ids, tokens, labels, lines, unit, "", counts)
-    return with_iob2(found)
+    return TaggedExamples(path, ids, tokens, labels, lines, unit, "", counts)
+
+
+def _finished(
+    path: str, portions: Iterator[TaggedExamples]
+) -> Iterator[TaggedExamples]:
+    """Yields sentences with tags in IOB2; raises a DataError if no word was there.
+
+    Each portion is converted by its own tags. If those of another one are of another
+    form, they are not among the model's labels, and refused when they are encoded.
+    """
+    is_empty, note = True, ""
+    for examples in portions:
+        warn_of_skipped(path, examples.skipped)
+        is_empty = is_empty and not any(examples.tokens)
+        examples = with_iob2(examples, warn=not note)
+        note = note or examples.note
+        if len(examples):
+            yield examples
+    rule = f"{path}: expected sentences of words, found none"
+    require(not is_empty, rule, error=DataError)

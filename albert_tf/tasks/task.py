@@ -11,14 +11,15 @@ Legend: `N` examples, `R` rows, `U` training units, `P` places, `C` labels.
 import csv
 import dataclasses
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from absl import logging
 
 from albert_tf.errors import MissingFileError, UsageError
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 from albert_tf.tables.columns import warn_of_skipped
 from albert_tf.text import inputs
 
@@ -58,12 +59,53 @@ class Examples:
         return dataclasses.replace(self.select(rows), skipped=skipped)
 
 
+@dataclasses.dataclass(frozen=True)
+class Portions:
+    """Examples that need not be in memory all at the same time.
+
+    Attributes:
+        portions: callable. Takes a number, or None, and yields so many examples at a
+            time, fewer at the end, or all.
+        fraction: callable. Returns how much has been read, from 0 to 1.
+    """
+
+    portions: Callable[[int | None], Iterator[Any]]
+    fraction: Callable[[], float]
+
+    @classmethod
+    def of(cls, examples: Examples) -> Self:
+        """Returns examples that are in memory."""
+        done = 0
+
+        def portions(size: int) -> Iterator[Any]:
+            nonlocal done
+            for first in range(0, len(examples), size):
+                done = min(first + size, len(examples))
+                yield examples.select(range(first, done))
+
+        return cls(portions, lambda: done / len(examples))
+
+    def whole(self) -> Any:
+        """Returns all examples."""
+        (examples,) = self.portions(None)
+        return examples
+
+    def checked(self, path: str | os.PathLike) -> Self:
+        """Returns the same after the start of the file was read, unless it is a pipe.
+
+        What is wrong with all rows is thus found before anything is computed.
+        """
+        if streams.status(path).is_regular or not files.exists(path):
+            next(self.portions(1))
+        return self
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileSource:
     """Where the examples of one split come from: a file in the folder of the data.
 
-    Base of the sources of all families: `read_file` says what is in a file. Where
-    TensorFlow Datasets has the set, too, a method `from_rows` takes its rows, a
+    Base of the sources of all families: `open`, or `read_file`, says what is in a file.
+    Where TensorFlow Datasets has the set, too, a method `from_rows` takes its rows, a
     `tfds_source.TfdsRows`.
 
     Attributes:
@@ -103,9 +145,13 @@ class FileSource:
         names = " or ".join(self.names)
         raise MissingFileError(f"{folder}: no file {names}{self.hint}")
 
+    def open(self, path: str) -> Portions:
+        """Returns the examples in any file of this form, to be read in portions."""
+        raise NotImplementedError
+
     def read_file(self, path: str) -> Any:
         """Returns the examples in any file of this form."""
-        raise NotImplementedError
+        return self.open(path).whole()
 
     def set_split(self, name: str, split: str) -> str:
         """Returns what a split is called in a set of TensorFlow Datasets."""

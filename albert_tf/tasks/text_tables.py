@@ -10,7 +10,6 @@ from typing import Any
 
 from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
-from albert_tf.storage import files, streams
 from albert_tf.tables.class_ids import renamed
 from albert_tf.tables.column_settings import ColumnSettings, LabelSettings
 from albert_tf.tables.columns import (
@@ -29,6 +28,7 @@ from albert_tf.tasks.task import (
     SINGLE_LABEL,
     Examples,
     FileSource,
+    Portions,
 )
 from albert_tf.wording import list_counts
 
@@ -100,17 +100,13 @@ class TextFileSettings(ColumnSettings):
             self.id_column,
         )
 
-    def stream(self, path: str | os.PathLike) -> "TableReader":
+    def stream(self, path: str | os.PathLike) -> Portions:
         """Returns the texts in a file, to be read in portions; its start is checked."""
-        reader = TableReader(path, self, labelled=False)
-        # A pipe cannot be read twice.
-        if streams.status(path).is_regular or not files.exists(path):
-            next(reader.columns.portions(1))
-        return reader
+        return open_table(path, self, labelled=False).checked(path)
 
     def read_table(self, path: str | os.PathLike, **options) -> TextTable:
-        """Returns the table in a file; see `TableReader`."""
-        return next(TableReader(path, self, **options).portions())
+        """Returns the table in a file; see `open_table`."""
+        return open_table(path, self, **options).whole()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,8 +141,14 @@ class LabelledTableSettings(TableSettings, LabelSettings):
     )
 
 
-class TableReader:
-    """A table of texts in a file.
+def open_table(
+    path: str | os.PathLike,
+    settings: TextFileSettings,
+    labelled: bool = True,
+    short_rows: str = "stop",
+    on_bad_input: str = "stop",
+) -> Portions:
+    """Returns the table of texts in a file, to be read in portions.
 
     Whether the labels are good ones is not checked here; see `labels`.
 
@@ -157,76 +159,38 @@ class TableReader:
         labelled: bool. Whether the labels are wanted, if there is a column of them.
         short_rows: str. See `reader.ColumnReader`.
         on_bad_input: str. "stop" or "skip": what to do with a row that cannot be used.
+
+    Raises:
+        UsageError: When reading, if the delimiter is not one character, or pyarrow is
+            missing.
+        DataError: When reading, if the file cannot be read or is malformed; the message
+            names the line.
     """
+    wanted = settings.columns(labelled)
+    reader = ColumnReader(
+        path,
+        list(dict.fromkeys(filter(None, wanted))),
+        short_rows=short_rows,
+        bad=BadRows(on_bad_input),
+        **settings.layout,
+    )
 
-    def __init__(
-        self,
-        path: str | os.PathLike,
-        settings: TextFileSettings,
-        labelled: bool = True,
-        short_rows: str = "stop",
-        on_bad_input: str = "stop",
-    ):
-        self._settings = settings
-        self._wanted = settings.columns(labelled)
-        self._on_bad_input = on_bad_input
-        self.columns = ColumnReader(
-            path,
-            list(dict.fromkeys(filter(None, self._wanted))),
-            short_rows=short_rows,
-            bad=BadRows(on_bad_input),
-            **settings.layout,
-        )
-        self.fraction = self.columns.fraction
-
-    def portions(self, rows: int | None = None) -> Iterator[TextTable]:
-        """Yields tables of this number of rows; only the last one has fewer.
-
-        Args:
-            rows: int or None. None: the whole file is one.
-
-        Raises:
-            UsageError: If the delimiter is not one character, or pyarrow is missing.
-            DataError: If the file cannot be read or is malformed; the message names the
-                line.
-        """
-        text, pair, label, _ = self._wanted
+    def portions(rows: int | None) -> Iterator[TextTable]:
+        text, pair, label, _ = wanted
         known, first = Ids(), 0
-        for columns in self.columns.portions(rows):
+        for columns in reader.portions(rows):
             index = columns.index
             if label and index[label] in [index[text], index.get(pair)]:
                 raise DataError(
                     f"{columns.path}: expected a label in addition to the text, "
                     f"received one column for both, {columns.names[index[label]]!r}"
                 )
-            values = (columns, self._settings, self._wanted, self._on_bad_input)
-            table = _make_table(*values, known, first)
+            given = (columns, settings, wanted, on_bad_input)
+            table = _make_table(*given, known, first)
             first += len(table)
             yield table
 
-
-class WholeTable:
-    """A table in memory, in portions.
-
-    Args:
-        table: `TextTable`.
-    """
-
-    def __init__(self, table: TextTable):
-        self._table = table
-        self._done = 0
-
-    def fraction(self) -> float:
-        return self._done / len(self._table)
-
-    def portions(self, rows: int) -> Iterator[TextTable]:
-        """Yields tables of this number of rows; only the last one has fewer."""
-        for first in range(0, len(self._table), rows):
-            self._done = min(first + rows, len(self._table))
-            yield self._table.select(range(first, self._done))
-
-
-Portions = TableReader | WholeTable
+    return Portions(portions, reader.fraction)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,7 +199,7 @@ class TableSource(FileSource):
 
     Attributes:
         columns: `TableSettings`.
-        short_rows: str. See `TableReader`.
+        short_rows: str. See `open_table`.
         features: `TableSettings` or None. The features of a set of TensorFlow Datasets
             that are the columns; None where they have the same names.
         classes: dict. Label of the task by name of the class in such a set; empty if
@@ -247,14 +211,10 @@ class TableSource(FileSource):
     features: TableSettings | None = None
     classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def read_file(self, path: str) -> TextTable:
+    def open(self, path: str) -> Portions:
         """Returns the table in a file."""
-        return self.columns.read_table(
-            path,
-            labelled=self.labelled,
-            short_rows=self.short_rows,
-            on_bad_input=self.on_bad_input,
-        )
+        policy = (self.labelled, self.short_rows, self.on_bad_input)
+        return open_table(path, self.columns, *policy)
 
     def from_rows(self, data: TfdsRows) -> TextTable:
         """Returns the rows of a split of a set of TensorFlow Datasets.

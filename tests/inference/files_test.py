@@ -21,7 +21,8 @@ from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
 from albert_tf.tasks.tagging import TaggingAnswers, tagging_task
 from albert_tf.tasks.tagging_files import TaggedExamples
-from albert_tf.tasks.text_tables import TableSettings, TextFileSettings, WholeTable
+from albert_tf.tasks.task import Portions
+from albert_tf.tasks.text_tables import TableSettings, TextFileSettings
 from tests.inference import predictor_test
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "it", "rained", "in", "May"]
@@ -80,7 +81,6 @@ def rows_of(path):
 @pytest.mark.parametrize(
     ("kind", "ending", "pair", "name"),
     [
-        ("single", "tsv", "", ""),
         ("single", "csv", "other", "name"),
         ("single", "jsonl", "", "name"),
         ("several", "tsv", "other", ""),
@@ -159,7 +159,7 @@ def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
             path = tmp_path / str(rows) / f"out.{ending}"
             path.parent.mkdir(exist_ok=True)
             bulk = BulkSettings(rows_per_part=rows, max_batch_tokens=1)
-            source = lambda: WholeTable(examples)  # noqa: E731
+            source = lambda: Portions.of(examples)  # noqa: E731
             columns = TableSettings(id_column="id")
             done = predict(folder, source, str(path), columns, bulk, answers=answers)
             assert done.rows == len(examples)

@@ -14,7 +14,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference import saved_model
 from albert_tf.inference.forward import alone_at_first
-from albert_tf.inference.saved_model import Rows, Shards, find_files
+from albert_tf.inference.saved_model import Shards, find_files, open_rows
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.jobs.folder import Workplace
 from albert_tf.storage import files
@@ -232,7 +232,7 @@ def _write(folder, kind):
 @pytest.mark.parametrize("kind", ["jsonl.gz", "tsv", "parquet"])
 def test_tables_are_cut_into_blocks(tmp_path, kind):
     ids = ["0", "1", "2"] if kind == "tsv" else [0, 1, 2]
-    blocks = list(Rows([_write(tmp_path, kind)], *ONE).portions(2))
+    blocks = list(open_rows([_write(tmp_path, kind)], *ONE).portions(2))
     assert [block.inputs["text"] for block in blocks] == [TEXTS[:2], TEXTS[2:]]
     assert [block.copied["id"] for block in blocks] == [ids[:2], ids[2:]]
 
@@ -242,18 +242,18 @@ def test_copied_values_keep_their_types(tmp_path):
     values = [7, 1.5, True, None, "7", [1, "a"]]
     lines = [json.dumps({"id": value, "sentence": "a"}) for value in values]
     path.write_text("\n".join([*lines, '{"id": NaN, "sentence": "a"}']))
-    (block,) = Rows([str(path)], *ONE).portions(9)
+    (block,) = open_rows([str(path)], *ONE).portions(9)
     assert block.copied["id"] == [*values, None]
 
 
 def test_every_line_of_text_is_a_row(tmp_path):
     path = tmp_path / "in.txt"
     path.write_bytes("ä\n\nlast\r\n".encode())
-    (block,) = Rows([str(path)], *LINES).portions(10)
+    (block,) = open_rows([str(path)], *LINES).portions(10)
     assert block.inputs == {"text": ["ä", "", "last"]}
     path.write_bytes(b"")
     with pytest.raises(DataError, match="in.txt: contains no text"):
-        list(Rows([str(path)], *LINES).portions(10))
+        list(open_rows([str(path)], *LINES).portions(10))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_other_values_are_named(tmp_path, rank, value, message):
     good = "a" if rank == 1 else ["a", "b"]
     path.write_text("\n".join(json.dumps({"text": v}) for v in (good, value)))
     with pytest.raises(DataError, match=message):
-        list(Rows([str(path)], {"text": "text"}, {"text": rank}).portions(10))
+        list(open_rows([str(path)], {"text": "text"}, {"text": rank}).portions(10))
 
 
 def test_files_are_in_order_and_exist(tmp_path):
@@ -287,10 +287,10 @@ def test_files_are_in_order_and_exist(tmp_path):
 def test_lines_give_one_text_and_no_columns():
     pair = {"question": "q", "context": "c"}
     with pytest.raises(UsageError, match="takes question, context; use .jsonl"):
-        Rows(["in.txt"], pair, dict.fromkeys(pair, 1))
+        open_rows(["in.txt"], pair, dict.fromkeys(pair, 1))
     with pytest.raises(UsageError, match="copy_columns: in.txt has no columns"):
-        Rows(["in.txt"], *ONE)
-    Rows(["in.csv"], *ONE)
+        open_rows(["in.txt"], *ONE)
+    open_rows(["in.csv"], *ONE)
 
 
 def test_wrong_settings_are_refused():

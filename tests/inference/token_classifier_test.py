@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-import albert_tf
-from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.token_classifier import TokenClassifier, split_words
 from albert_tf.models.classifiers import AlbertTokenClassifier
@@ -98,13 +96,6 @@ def test_words_without_tokens(find):
         ["a", "", "\u0301", "w" * 5000], aggregate=False, is_split_into_words=True
     )
     assert [row["word"] for row in rows] == ["a", "", "\u0301", "w" * 5000]
-
-
-def test_from_pretrained(find, tokenizer, tmp_path):
-    load.save_pretrained(find.model, tmp_path / "m", tokenizer=tokenizer)
-    again = albert_tf.TokenClassifier.from_pretrained(tmp_path / "m", batch_size=2)
-    for a, b in zip(again(TEXT), find(TEXT), strict=True):
-        assert a == b | {"score": pytest.approx(b["score"], rel=1e-3)}
 
 
 def test_refuses(find):

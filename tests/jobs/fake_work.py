@@ -17,7 +17,8 @@ from albert_tf.inference.formats import Output
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
-from albert_tf.tasks.text_tables import TextTable, WholeTable
+from albert_tf.tasks.task import Portions
+from albert_tf.tasks.text_tables import TextTable
 
 BULK = {"rows_per_part": 3, "max_batch_tokens": 5}
 
@@ -92,7 +93,7 @@ def answer(
     folder = pathlib.Path(folder)
     return answer_file(
         work(str(folder)),
-        WholeTable(table(texts)),
+        Portions.of(table(texts)),
         Output(str(folder / output) if "://" not in output else output, "text"),
         settings,
         BulkSettings(num_workers=num_workers, **BULK),

@@ -11,7 +11,7 @@ from albert_tf.tasks.choice_files import (
     ChoiceTableSettings,
     RaceSource,
     codah_source,
-    read_choice_table,
+    open_choice_table,
     swag_source,
 )
 
@@ -19,6 +19,10 @@ SETTINGS = ChoiceTableSettings()
 # The header of the released files.
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"
 ENDINGS = ",ending0,ending1,ending2,ending3"
+
+
+def read_choice_table(*args, **options):
+    return open_choice_table(*args, **options).whole()
 
 
 def write(path, text):

@@ -1,12 +1,17 @@
 """Opening the data of tasks: folders, files of one's own, refusals."""
 
+import dataclasses
 import json
 import pathlib
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.tasks import opening, registry
+from albert_tf.tasks.multiple_choice import choice_task
+from albert_tf.tasks.tagging import tagging_task
 from albert_tf.training.finetune_settings import FinetuneSettings
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -117,6 +122,94 @@ def test_a_kind_that_is_given_decides(tmp_path):
     assert task.labels == ("O", "B-PER")
     with pytest.raises(DataError, match="no column 'text'"):
         opening.open_task(settings(train_file=path))
+
+
+TAGS = [(f"a{i} b", f"O {tag}") for i, tag in enumerate(("O", "I-X", "B-X", "O", "O"))]
+TAG_ROWS = [{"tokens": w.split(), "tags": t.split()} for w, t in TAGS]
+CHOICE_ROWS = [
+    {"context": f"c{i}", "choice0": "x", "choice1": "y", "label": "1"} for i in range(5)
+]
+OWN = {
+    "a.conll": (tagging_task("table", ("O", "B-X", "I-X")), TAG_ROWS),
+    "a.jsonl": (tagging_task("table", ("O", "B-X", "I-X")), TAG_ROWS),
+    "a.parquet": (tagging_task("table", ("O", "B-X", "I-X")), TAG_ROWS),
+    "b.csv": (choice_task("table"), CHOICE_ROWS),
+    "b.jsonl": (choice_task("table"), CHOICE_ROWS),
+}
+
+
+def write_rows(path, rows):
+    if path.endswith(".conll"):
+        words = [zip(row["tokens"], row["tags"], strict=False) for row in rows]
+        text = "\n".join("".join(f"{w}\t{t}\n" for w, t in row) for row in words)
+    elif path.endswith(".csv"):
+        text = "".join(
+            ",".join(row.values()) + "\n"
+            for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]
+        )
+    elif path.endswith(".jsonl"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    else:
+        table = pyarrow.Table.from_pylist(rows)
+        return parquet.write_table(table, path, row_group_size=2)
+    return pathlib.Path(path).write_text(text)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_rows_to_predict_are_read_in_portions(tmp_path, name):
+    """All portions are the whole; a row is read only when it is asked for."""
+    (task, rows), path = OWN[name], str(tmp_path / name)
+    write_rows(path, rows)
+    whole = opening.read_split(task, opening.DataSettings(), "test", path)
+    source = opening.open_portions(task, opening.DataSettings(), "test", path)
+    parts = list(source.portions(2))
+    assert [len(part) for part in parts] == [2, 2, 1] and source.fraction() == 1
+    for field in (
+        "ids",
+        "labels",
+        *(["tokens", "lines"] if "a." in name else ["where"]),
+    ):
+        joined = [value for part in parts for value in getattr(part, field)]
+        assert joined == getattr(whole, field)
+    bad = {"tokens": ["a", "b"], "tags": ["", "O"], "choice0": ""}
+    write_rows(path, [*rows[:4], {key: bad.get(key, rows[4][key]) for key in rows[4]}])
+    source = opening.open_portions(task, opening.DataSettings(), "test", path)
+    portions = source.portions(2)
+    assert [len(next(portions)) for _ in range(2)] == [2, 2]
+    with pytest.raises(DataError, match=r"(line (6|5|13)|row 5): "):
+        next(portions)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("b.jsonl", {"label": "1"}, "line 3: the column 'label' begins here; expected"),
+        ("b.jsonl", {"choice2": "z"}, "line 3: the column 'choice2' begins here"),
+        ("b.csv", {"label": "1"}, "line 4: an answer, while the first .* have none"),
+        ("a.jsonl", {"tags": ["O", "O"]}, "line 3: the column 'tags' begins here"),
+        ("a.parquet", {"tags": ["O", "O"]}, "row 3: expected no tags, as in the rows"),
+    ],
+)
+def test_a_later_row_that_differs_is_named(tmp_path, name, given, message):
+    (task, rows), path = OWN[name], str(tmp_path / name)
+    empty = {"label": "", "tags": None}
+    rows = [{k: empty.get(k, v) for k, v in row.items()} for row in rows]
+    if name.endswith("jsonl"):
+        rows = [{k: v for k, v in row.items() if k not in empty} for row in rows]
+    write_rows(path, [*rows[:2], rows[2] | given])
+    source = opening.open_portions(task, opening.DataSettings(), "test", path)
+    portions = source.portions(2)
+    assert next(portions).labels is None
+    with pytest.raises(DataError, match=message):
+        next(portions)
+
+
+def test_class_ids_of_tags_have_names_in_every_portion(tmp_path):
+    task = dataclasses.replace(OWN["a.jsonl"][0], written={"1": "B-X", "0": "O"})
+    path = str(tmp_path / "a.jsonl")
+    write_rows(path, [{"tokens": ["a"], "tags": [str(i)]} for i in (0, 1, 1)])
+    source = opening.open_portions(task, opening.DataSettings(), "test", path)
+    assert [part.labels for part in source.portions(1)] == [[["O"]], *[[["B-X"]]] * 2]
 
 
 def test_a_folder_with_a_folder_per_class(tmp_path):

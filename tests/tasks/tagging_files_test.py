@@ -11,10 +11,14 @@ from albert_tf.tasks.tagging_files import (
     ConllSource,
     TaggedSource,
     TaggedTableSettings,
-    read_tagged,
+    open_tagged,
 )
 
 TASKS = {task.name: task for task in tagging.TASKS}
+
+
+def read_tagged(*args, **options):
+    return open_tagged(*args, **options).whole()
 
 
 def write(tmp_path, text, name="a.conll"):

@@ -4,6 +4,7 @@ Weights are read from safetensors or an old torch file and written as safetensor
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping
 
@@ -313,13 +314,11 @@ def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) 
 
 def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
     """Returns the head that the config or the tensors' names show."""
-    architectures = values.get("architectures")
-    is_list = isinstance(architectures, list) and architectures
-    written = architectures[0] if is_list else None
-    prefixes = [family.class_prefix for family in FAMILIES.values()]
-    for row in all_rows():
+    written = values.get("architectures")
+    written = str(written[0]) if isinstance(written, list) and written else ""
+    for family, row in itertools.product(FAMILIES.values(), all_rows()):
         name = row.huggingface_class
-        if name and written in [f"{prefix}{name}" for prefix in prefixes]:
+        if name and written == family.class_prefix + name:
             return row.name
     if "qa_outputs.weight" in theirs:
         return "question_answering"

@@ -75,20 +75,18 @@ def build_model(
     return model
 
 
-def head_of(model: keras.Model) -> str | None:
-    """Returns the name of a model's head, None for a backbone.
+def head_of(model: keras.Model | type) -> str | None:
+    """Returns the name of the head of a model or its class, None for a backbone.
 
     Raises:
         UsageError: If the model is not one of this package's.
     """
-    classes = {row.name: row.load_class() for row in all_rows()}
-    for head, kind in classes.items():
-        if type(model) is kind:
-            return head
-    raise UsageError(
-        f"model must be one of {', '.join(c.__name__ for c in classes.values())}, "
-        f"received {type(model).__name__}"
-    )
+    kind = model if isinstance(model, type) else type(model)
+    classes = {row.load_class(): row.name for row in all_rows()}
+    if kind not in classes:
+        names = ", ".join(found.__name__ for found in classes)
+        raise UsageError(f"model must be one of {names}, received {kind.__name__}")
+    return classes[kind]
 
 
 def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
@@ -111,17 +109,13 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     }
     labels = labels if labels is not None else getattr(model, "labels", None)
     if labels is not None:
-        labels = [str(label) for label in labels]
-        if find(head).fixed_labels or len(labels) != getattr(model, "num_labels", 0):
-            raise UsageError(
-                f"labels: {len(labels)} names for a model with "
-                f"{getattr(model, 'num_labels', 'no')} labels"
-            )
-    if tokenizer is not None and tokenizer.vocab_size > model.config.vocab_size:
-        raise UsageError(
-            f"tokenizer: {tokenizer.vocab_size} pieces, but the model's vocab_size is "
-            f"{model.config.vocab_size}"
-        )
+        labels, count = list(map(str, labels)), getattr(model, "num_labels", "no")
+        message = f"labels: {len(labels)} names for a model with {count} labels"
+        require(len(labels) == count and not find(head).fixed_labels, message)
+    if tokenizer is not None:
+        size, rows = tokenizer.vocab_size, model.config.vocab_size
+        message = f"tokenizer: {size} pieces, but the model's vocab_size is {rows}"
+        require(size <= rows, message)
     length = getattr(model, "max_seq_length", None)
     preprocessor = getattr(model, "preprocessor", None)
     # A bare encoder may have the preprocessor of a classifier with short rows.
@@ -165,20 +159,23 @@ def _count_labels(checkpoint: Checkpoint, head: Head, asked: int | None) -> int:
 def _check_sizes(checkpoint: Checkpoint) -> None:
     """Checks the sizes in the config against the files before allocating memory."""
     c = checkpoint.config
+    E, D = c.embedding_size, c.hidden_size
     sizes = {
-        "embeddings/word_embeddings": (c.vocab_size, c.embedding_size),
-        "embeddings/position_embeddings": (c.max_position_embeddings, c.embedding_size),
-        "embeddings/token_type_embeddings": (c.type_vocab_size, c.embedding_size),
-        "encoder/attention_0/query/kernel": (c.hidden_size, c.hidden_size),
-        "encoder/ffn_0/intermediate/kernel": (c.hidden_size, c.intermediate_size),
+        "embeddings/word_embeddings": (c.vocab_size, E),
+        "embeddings/position_embeddings": (c.max_position_embeddings, E),
+        "embeddings/token_type_embeddings": (c.type_vocab_size, E),
+        "encoder/attention_0/query/kernel": (D, D),
+        "encoder/ffn_0/intermediate/kernel": (D, c.intermediate_size),
     }
     for name, shape in sizes.items():
         tensor = checkpoint.tensors.get(f"backbone/{name}")
-        if tensor is None:
-            raise DataError(
-                f"{checkpoint.path}: no tensor for {name} ({checkpoint.format} format)"
-            )
+        _check_present(checkpoint, name, tensor is not None)
         _check_shape(checkpoint, tensor, shape)
+
+
+def _check_present(checkpoint: Checkpoint, name: str, is_there: bool) -> None:
+    message = f"{checkpoint.path}: no tensor for {name} ({checkpoint.format} format)"
+    require(is_there, message, error=DataError)
 
 
 def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
@@ -200,12 +197,9 @@ def _assign(model, checkpoint: Checkpoint, head: str | None) -> list[str]:
         if tensor is not None and full in checkpoint.untrained:
             missing.append(name)
         if tensor is None:
+            may_lack = not full.startswith("backbone/") or "/pooler/" in full
+            _check_present(checkpoint, name, may_lack)
             variable.assign(_initial_value(model, name, variable.shape, len(missing)))
-            if full.startswith("backbone/") and "/pooler/" not in full:
-                raise DataError(
-                    f"{checkpoint.path}: no tensor for {name} "
-                    f"({checkpoint.format} format)"
-                )
             missing.append(name)
             continue
         _check_shape(checkpoint, tensor, variable.shape)

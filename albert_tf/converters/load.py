@@ -15,7 +15,6 @@ import warnings
 import keras
 from absl import logging
 
-from albert_tf import heads
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect, huggingface, keras_model, own_format
 from albert_tf.converters.checkpoint import Checkpoint
@@ -119,12 +118,7 @@ def from_pretrained_as(
     Raises:
         UsageError: If the class is not one of this package's models.
     """
-    for row in heads.all_rows():
-        if row.load_class() is kind:
-            return from_pretrained(path, row.name, **kwargs)
-    raise UsageError(
-        f"{kind.__name__}.from_pretrained: expected a model class of albert_tf"
-    )
+    return from_pretrained(path, keras_model.head_of(kind), **kwargs)
 
 
 def load_config(path: str | os.PathLike) -> AlbertConfig:

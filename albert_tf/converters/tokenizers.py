@@ -70,15 +70,9 @@ def write_huggingface(
     out.write(tokenizer.file_name, tokenizer.model)
     if isinstance(tokenizer, AlbertTokenizer):
         out.write_json(ByteBPETokenizer.file_name, tokenizer_json.to_json(tokenizer))
-    roles = {
-        "pad_token": tokenizer.pad_id,
-        "unk_token": tokenizer.unk_id,
-        "cls_token": tokenizer.cls_id,
-        "sep_token": tokenizer.sep_id,
-        "mask_token": tokenizer.mask_id,
-        "bos_token": tokenizer.cls_id,
-        "eos_token": tokenizer.sep_id,
-    }
+    names = ("pad", "unk", "cls", "sep", "mask")
+    ids = {name: getattr(tokenizer, f"{name}_id") for name in names}
+    ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
     out.write_json(
         OPTION_FILE,
         {
@@ -86,7 +80,7 @@ def write_huggingface(
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
             "model_max_length": config.max_position_embeddings,
             "clean_up_tokenization_spaces": False,
-            **{role: tokenizer.id_to_token(i) for role, i in roles.items()},
+            **{f"{name}_token": tokenizer.id_to_token(i) for name, i in ids.items()},
             **tokenizer.get_config(),
         },
     )

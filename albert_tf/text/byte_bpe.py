@@ -7,6 +7,7 @@ Legend: `V` vocabulary, `B` strings.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -104,7 +105,8 @@ class ByteBPETokenizer(Tokenizer):
     def id_to_text(self, token_id: int) -> str:
         return self.decode([token_id], skip_special=False).strip()
 
-    def _make_graph(self):
+    @functools.cached_property
+    def graph(self):
         from albert_tf.text.byte_bpe_graph import GraphByteBPE
 
         return GraphByteBPE(self, **_graph_tables(self._library))

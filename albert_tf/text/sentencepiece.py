@@ -6,6 +6,7 @@ The Python path requires only the sentencepiece package. TensorFlow is imported 
 in-graph path (`tokenizer(tensor)`, `tokenizer.graph`) is first used.
 """
 
+import functools
 import math
 import os
 from collections.abc import Iterable
@@ -158,7 +159,8 @@ class AlbertTokenizer(Tokenizer):
     def get_config(self) -> dict[str, bool]:
         return {name: getattr(self, name) for name in OPTIONS}
 
-    def _make_graph(self):
+    @functools.cached_property
+    def graph(self):
         from albert_tf.text.sentencepiece_graph import GraphTokenizer
 
         return GraphTokenizer(self)

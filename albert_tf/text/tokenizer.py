@@ -4,6 +4,7 @@ Legend: `V` vocabulary, `B` strings.
 """
 
 import abc
+import functools
 import hashlib
 import itertools
 import os
@@ -60,8 +61,6 @@ class Tokenizer(abc.ABC):
         self.model = model
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._library: Any = None
-        self._word_starts = None
-        self._graph = None
 
     def _set_vocabulary(self, tokens: list[str], controls: Iterable[int], name: str):
         """Keeps the tokens of all ids, and finds the special ones.
@@ -178,15 +177,13 @@ class Tokenizer(abc.ABC):
         return self.graph(texts)
 
     @property
+    @abc.abstractmethod
     def graph(self):
         """The `tf.Module` that tokenizes in the graph; attach it to exported models.
 
         Raises:
             UsageError: If this tokenizer cannot be expressed in the graph.
         """
-        if self._graph is None:
-            self._graph = self._make_graph()
-        return self._graph
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of ids; SentencePiece's unknown piece becomes ` ⁇ `.
@@ -240,13 +237,15 @@ class Tokenizer(abc.ABC):
 
         A special token is a word of its own and starts it; padding does not.
         """
-        if self._word_starts is None:
-            table = np.array([self._starts_word(t) for t in self._vocabulary], np.bool_)
-            table[self.special_ids] = True
-            table[self.pad_id] = False
-            table.flags.writeable = False
-            self._word_starts = table
         return self._word_starts
+
+    @functools.cached_property
+    def _word_starts(self) -> np.ndarray:
+        table = np.array([self._starts_word(t) for t in self._vocabulary], np.bool_)
+        table[self.special_ids] = True
+        table[self.pad_id] = False
+        table.flags.writeable = False
+        return table
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
         """Writes the tokenizer's file.
@@ -279,10 +278,6 @@ class Tokenizer(abc.ABC):
 
     def __setstate__(self, state):
         self.__init__(**state)
-
-    @abc.abstractmethod
-    def _make_graph(self):
-        """Creates the value of `graph`."""
 
     @abc.abstractmethod
     def _starts_word(self, token: str) -> bool:

@@ -70,19 +70,6 @@ def test_a_model_by_name_is_reported_with_its_commit(tmp_path, monkeypatch):
     assert report.notes == ["albert_tf: no library to compare with"]
 
 
-def test_every_pair_of_formats_keeps_every_bit(tmp_path):
-    first = safetensors.numpy.load_file(HF / "model.safetensors")
-    source = HF
-    for step, format in enumerate(("tf1", "albert_tf", "huggingface")):
-        target = tmp_path / str(step)
-        convert_checkpoint(source, target, format, verify="none")
-        source = target
-    last = safetensors.numpy.load_file(source / "model.safetensors")
-    assert first.keys() == last.keys()
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, last[name], err_msg=name)
-
-
 def test_leftovers_are_an_error_unless_named(tmp_path):
     target = tmp_path / "m"
     arguments = (HF, target, "huggingface")
@@ -135,12 +122,11 @@ def test_what_is_refused_leaves_nothing(changes, kind, message, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_command(tmp_path, run_python):
-    tool = ROOT / "tools/convert_checkpoint.py"
+def test_command(tmp_path):
     arguments = [f"--init_checkpoint={BASE}", f"--output={tmp_path}/m", "--to=tf1"]
-    result = run_python(tool, *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "equal bit for bit: 32" in result.stdout
+    result = run_command("convert_checkpoint", *arguments)
+    assert (result.code, result.err) == (0, "")
+    assert "equal bit for bit: 32" in result.out
     assert (tmp_path / "m/model.ckpt-best.index").exists()
     refused = run_command("convert_checkpoint", *arguments)
     assert refused.code == 2 and "exists already" in refused.error

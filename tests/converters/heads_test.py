@@ -49,8 +49,9 @@ VARIANTS = {
     "ffn": ({"sharing": "ffn", "num_hidden_groups": 2}, "albert_tf"),
     "projection": ({**E_IS_D, "embedding_projection": "always"}, "albert_tf"),
 }
-# The others have no layer norm that the original numbers over the whole graph.
-TF1_HEADS = (None, "pretraining", "masked_lm", "text_classifier")
+# Heads of variants of the encoder; others have no layer norm that the original numbers
+# over the whole graph.
+FEW = (None, "pretraining", "masked_lm", "text_classifier")
 
 
 def cases():
@@ -59,8 +60,7 @@ def cases():
         for format in VARIANTS[variant][1].split():
             if format == "huggingface" and not find(head).huggingface_class:
                 continue
-            everywhere = format != "tf1" or variant in ("base", "BERT")
-            if not everywhere and head not in TF1_HEADS:
+            if variant not in ("base", "BERT") and head not in FEW:
                 continue
             for kind in kinds if variant == "base" else kinds[:1]:
                 name = "-".join(filter(None, (format, head, variant, kind[1])))
@@ -89,9 +89,16 @@ def test_round_trip(tmp_path, format, head, variant, labels, kind):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
+BEAM = {"head": "beam_question_answering", "start_n_top": 2, "end_n_top": 3}
+EXITS = {"head": "text_classifier", "num_exits": 1}
+
+
 @pytest.mark.parametrize(
     ("format", "changes", "message"),
     [
+        *((format, EXITS, "exit_1") for format in ("huggingface", "keras_hub", "tf1")),
+        ("huggingface", BEAM, "huggingface has no .*beam_question_answering"),
+        ("keras_hub", BEAM, "keras_hub has no .*beam_question_answering"),
         ("huggingface", {"sharing": "attention"}, "sharing='attention'"),
         ("huggingface", {"share_layer_norm": False}, "share_layer_norm=False"),
         (
@@ -110,7 +117,7 @@ def test_round_trip(tmp_path, format, head, variant, labels, kind):
     ],
 )
 def test_what_a_format_cannot_express(format, changes, message, tmp_path):
-    model = make_model(None, **changes)
+    model = make_model(**changes)
     with pytest.raises(UsageError, match=message):
         albert_tf.save_pretrained(model, tmp_path / "m", format=format)
     assert os.listdir(tmp_path) == []
@@ -120,9 +127,7 @@ def test_what_a_format_cannot_express(format, changes, message, tmp_path):
 def beam(tmp_path_factory):
     """A folder with a head that Hugging Face and KerasHub do not have."""
     path = tmp_path_factory.mktemp("beam") / "source"
-    head = "beam_question_answering"
-    model = make_model(head, start_n_top=2, end_n_top=3, add_pooler=True)
-    albert_tf.save_pretrained(model, path)
+    albert_tf.save_pretrained(make_model(**BEAM, add_pooler=True), path)
     return path
 
 
@@ -139,21 +144,21 @@ def test_a_conversion_compares_every_score_and_keeps_the_options(beam, tmp_path)
     assert (model.start_n_top, model.end_n_top) == (2, 4)
 
 
-@pytest.mark.parametrize("format", ["albert_tf", "tf1"])
-def test_a_damaged_option_is_refused(beam, format, tmp_path):
-    with load.open_checkpoint(beam) as checkpoint:
-        checkpoint.head_options["end_n_top"] = True
-        with folders.writing(tmp_path / "m") as out:
-            load.write_files(checkpoint, out, format)
-    with pytest.raises(DataError, match="end_n_top must be a positive integer"):
+@pytest.mark.parametrize(
+    ("format", "given", "name", "value", "message"),
+    [
+        ("albert_tf", BEAM, "end_n_top", True, "end_n_top must be a positive integer"),
+        ("tf1", BEAM, "end_n_top", True, "end_n_top must be a positive integer"),
+        ("albert_tf", EXITS, "num_exits", 2, "num_exits must be 1, .* received 2"),
+    ],
+)
+def test_a_damaged_option_is_refused(format, given, name, value, message, tmp_path):
+    checkpoint = keras_model.from_model(make_model(**given))
+    checkpoint.head_options[name] = value
+    with folders.writing(tmp_path / "m") as out:
+        load.write_files(checkpoint, out, format)
+    with pytest.raises(DataError, match=message):
         albert_tf.from_pretrained(tmp_path / "m")
-
-
-@pytest.mark.parametrize("format", ["huggingface", "keras_hub"])
-def test_formats_without_the_head_refuse_it_by_name(beam, format, tmp_path):
-    with pytest.raises(UsageError, match=f"{format} has no .*beam_question_answering"):
-        convert_checkpoint(beam, tmp_path / "m", format)
-    assert os.listdir(tmp_path) == []
 
 
 def test_another_head_or_none_can_be_converted(beam, tmp_path):
@@ -168,19 +173,9 @@ def test_another_head_or_none_can_be_converted(beam, tmp_path):
     assert isinstance(model, albert_tf.AlbertQuestionAnswering)
 
 
-@pytest.fixture(scope="module")
-def with_exits():
-    return exits.make_model()
-
-
-@pytest.fixture(scope="module")
-def exits_folder(with_exits, tmp_path_factory):
-    path = tmp_path_factory.mktemp("exits") / "m"
-    load.save_pretrained(with_exits, path)
-    return path
-
-
-def test_exits_are_kept_left_or_added(with_exits, exits_folder, tmp_path):
+def test_exits_are_kept_left_or_added(tmp_path):
+    with_exits, exits_folder = exits.make_model(), tmp_path / "exits"
+    load.save_pretrained(with_exits, exits_folder)
     convert_checkpoint(exits_folder, tmp_path / "copy", "albert_tf")
     again = load.from_pretrained(tmp_path / "copy")
     assert again.num_exits == exits.LAYERS - 1 and again.untrained_weights == []
@@ -195,19 +190,3 @@ def test_exits_are_kept_left_or_added(with_exits, exits_folder, tmp_path):
     assert "num_exits" not in stored  # as before there were any
     with pytest.warns(UntrainedWeightsWarning, match="exit_1/pooler/kernel"):
         load.from_pretrained(tmp_path / "m", num_exits=exits.LAYERS - 1)
-
-
-@pytest.mark.parametrize("format", ["huggingface", "keras_hub", "tf1"])
-def test_formats_that_cannot_express_exits(with_exits, tmp_path, format):
-    with pytest.raises(UsageError, match="exit_1"):
-        load.save_pretrained(with_exits, tmp_path / "m", format)
-    assert not (tmp_path / "m").exists()
-
-
-def test_a_wrong_number_of_exits(with_exits, tmp_path):
-    with keras_model.from_model(with_exits) as checkpoint:
-        checkpoint.head_options["num_exits"] = 2
-        with folders.writing(tmp_path / "m") as out:
-            load.write_files(checkpoint, out)
-    with pytest.raises(DataError, match="num_exits must be 3, .* received 2"):
-        load.from_pretrained(tmp_path / "m")

@@ -21,24 +21,23 @@ ARRAYS = {
 }
 
 
-def write_raw(path, header, data):
-    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(raw)) + raw + data)
-    return path
-
-
 def entry(shape, offsets, dtype="F32"):
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
-def test_reads_what_the_package_writes_and_back(tmp_path):
-    path = tmp_path / "theirs.safetensors"
-    safetensors.numpy.save_file(ARRAYS, path)
+def assert_read(path):
     tensors = safetensors_file.read(path)
     assert set(tensors) == set(ARRAYS)
     for name, tensor in tensors.items():
         assert tensor.shape == ARRAYS[name].shape
         np.testing.assert_array_equal(tensor.read(), ARRAYS[name])
+    return tensors
+
+
+def test_reads_what_the_package_writes_and_back(tmp_path):
+    path = tmp_path / "theirs.safetensors"
+    safetensors.numpy.save_file(ARRAYS, path)
+    tensors = assert_read(path)
     ours = io.BytesIO()
     safetensors_file.write(ours, tensors, {"format": "pt"})
     again = safetensors.numpy.load(ours.getvalue())
@@ -67,39 +66,30 @@ def test_a_promise_that_is_not_kept_is_noticed():
     ("header", "size", "message"),
     [
         ({"a": entry([2], [0, 8]), "b": entry([2], [4, 12])}, 12, "tensor `b`"),
-        ({"a": entry([1], [0, 4]), "b": entry([1], [8, 12])}, 12, "tensor `b`"),
         ({"a": entry([3], [0, 12])}, 11, "not fully covered"),
-        ({"a": entry([1], [0, 4])}, 5, "not fully covered"),
         ({"a": entry([2**62, 2**62], [0, 4])}, 4, "overflow"),
         ({"a": entry([1], [0, 1], "F8_E4M3")}, 1, "tensor 'a': dtype .* not supported"),
-        ({"a": [1]}, 4, "invalid type"),
         (b"{nope", 0, "JSON"),
-        (b'{"\xff": 1}', 0, "UTF-8"),
     ],
 )
 def test_headers_that_lie(tmp_path, header, size, message):
-    path = write_raw(tmp_path / "x.safetensors", header, b"\0" * size)
+    path = tmp_path / "x.safetensors"
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(size))
     with pytest.raises(DataError, match=message) as error:
         safetensors_file.read(path)
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "cannot be read")]
-    + [(x, "not a usable") for x in (b"", b"abc", b"\xff" * 8, b"\0" * 8)],
-)
-def test_not_safetensors(tmp_path, content, message):
+def test_not_safetensors_or_a_file_that_shrinks_while_it_is_read(tmp_path):
     path = tmp_path / "x.safetensors"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match="cannot be read"):
         safetensors_file.read(path)
-
-
-def test_file_that_shrinks_while_it_is_read(tmp_path):
-    path = tmp_path / "x.safetensors"
+    for content in (b"", b"abc", b"\xff" * 8, b"\0" * 8):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="not a usable"):
+            safetensors_file.read(path)
     safetensors.numpy.save_file({"x": np.ones(9, np.float32)}, path)
     tensor = safetensors_file.read(path)["x"]
     path.write_bytes(path.read_bytes()[:-4])
@@ -112,10 +102,7 @@ def test_remote_file():
     tensors = {name: Tensor.of(name, array) for name, array in ARRAYS.items()}
     with tf.io.gfile.GFile(path, "wb") as f:
         safetensors_file.write(f, tensors, {"format": "pt"})
-    again = safetensors_file.read(path)
-    assert set(again) == set(ARRAYS)
-    for name, tensor in again.items():
-        np.testing.assert_array_equal(tensor.read(), ARRAYS[name])
+    assert_read(path)
 
 
 def test_one_tensor_is_in_memory_at_a_time():

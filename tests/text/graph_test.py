@@ -23,7 +23,6 @@ from tests.text import kinds
 from tests.text.kinds import ALL, SENTENCEPIECE, as_tensor
 
 LOWER = ALL["lower"]
-KEEP = ALL["accents"]
 SCALARS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
 
 
@@ -58,8 +57,8 @@ def test_golden(kind):
 
 
 @pytest.mark.parametrize("kind", ALL)
-@settings(max_examples=100)
-@given(st.lists(kinds.TEXT | st.binary(max_size=20), max_size=5))
+@settings(max_examples=12)
+@given(st.lists(kinds.TEXT | st.binary(max_size=20), min_size=25, max_size=25))
 def test_any_strings(kind, texts):
     assert_same(ALL[kind], texts)
 
@@ -106,13 +105,6 @@ def test_normalization_of_every_character_beside_sigma():
     texts = [f"A{c}Σ{c}Β Σ{c} {c}Σ" for c in SCALARS]
     found = LOWER.graph.normalize(as_tensor(texts)).numpy()
     assert [f.decode() for f in found] == [LOWER.normalize(t) for t in texts]
-
-
-def test_tone_marks_and_viramas_are_kept_if_asked():
-    texts = ["น้ำ ไม่ใช่", "हिन्दी क्या", "Café"]
-    kept = [KEEP.normalize(text) for text in texts]
-    assert kept == ["น้ำ ไม่ใช่", "हिन्दी क्या", "café"]
-    assert KEEP.graph.normalize(texts).numpy().tolist() == [t.encode() for t in kept]
 
 
 @pytest.mark.parametrize("kind", ["lower", "bpe"])

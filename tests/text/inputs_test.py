@@ -28,18 +28,14 @@ def test_kept_lengths_are_the_originals():
         assert list(zip(a.tolist(), b.tolist(), strict=True)) == expected
 
 
-def padded(tokenizer, encoded, max_seq_length):
-    length = inputs.rounded_length(max(encoded.lengths), max_seq_length)
-    rows = np.arange(len(encoded))
-    return inputs.padded_inputs(encoded, rows, length, tokenizer.pad_id)
-
-
 def assert_same(tokenizer, texts, pairs, max_seq_length):
     """Compares the graph with NumPy, whose rows are returned."""
     encoded = inputs.encode_texts(
         tokenizer, texts, pairs, max_seq_length=max_seq_length
     )
-    expected = padded(tokenizer, encoded, max_seq_length)
+    length = inputs.rounded_length(max(encoded.lengths), max_seq_length)
+    rows = np.arange(len(encoded))
+    expected = inputs.padded_inputs(encoded, rows, length, tokenizer.pad_id)
     second = None if pairs is None else tokenizer(tf.constant(pairs))
     join = tf.function(inputs_graph.join_segments)
     actual = join(tokenizer, tokenizer(tf.constant(texts)), second, max_seq_length)
@@ -98,8 +94,3 @@ def test_empty_batch(tokenizer):
 def test_bad_max_seq_length(length, pairs, message):
     with pytest.raises(UsageError, match=message):
         inputs.check_max_seq_length(length, pairs=pairs, longest=512)
-
-
-def test_lists_of_different_length(tokenizer):
-    with pytest.raises(UsageError, match="expected as many as texts, 1, received 2"):
-        inputs.encode_texts(tokenizer, ["a"], ["b", "c"], max_seq_length=9)

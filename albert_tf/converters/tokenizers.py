@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
-from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -14,6 +13,7 @@ from albert_tf.text.load import (
     IN_FOLDER,
     OPTION_FILE,
     check_options,
+    find_file,
     load_tokenizer,
     read_tokenizer,
     stored_options,
@@ -43,8 +43,7 @@ def attach_tokenizer(
     """
     options = stored_options(folder) if options is None else options
     checkpoint.tokenizer_options = options
-    paths = [files.join(folder, name) for name in names]
-    if found := next(filter(files.exists, paths), None):
+    if found := find_file(folder, names):
         checkpoint.tokenizer = lambda: read_tokenizer(found, options)
 
 

@@ -1,7 +1,7 @@
 """Loads a tokenizer of any kind from its file or folder."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from absl import logging
 
@@ -47,7 +47,10 @@ def load_tokenizer(
     """
     path = os.fspath(path)
     if files.is_folder(path):
-        path = _find(path)
+        message = f"{path}: expected one of {', '.join(IN_FOLDER)}, found none"
+        found = find_file(path)
+        require(found, message, error=DataError)
+        path = found
     given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
     given = {name: value for name, value in given.items() if value is not None}
     folder, name = os.path.split(path)
@@ -152,9 +155,7 @@ def _warn_if_cased(tokenizer: Tokenizer, path: str) -> None:
         )
 
 
-def _find(folder: str) -> str:
-    paths = [files.join(folder, name) for name in IN_FOLDER]
-    found = next(filter(files.exists, paths), None)
-    message = f"{folder}: expected one of {', '.join(IN_FOLDER)}, found none"
-    require(found, message, error=DataError)
-    return found
+def find_file(folder: str, names: Iterable[str] = IN_FOLDER) -> str:
+    """Returns the path of the first of these files in a folder; empty without any."""
+    paths = (files.join(folder, name) for name in names)
+    return next(filter(files.exists, paths), "")

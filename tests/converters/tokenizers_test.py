@@ -14,6 +14,7 @@ from albert_tf.converters.keras_hub import VOCABULARY, folded_model
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.text.load import load_tokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer_json import to_json
 from albert_tf.text.train import train_tokenizer
@@ -176,6 +177,7 @@ def test_the_same_tokenizer_is_made_of_the_json_alone(tmp_path, tokenizer_pair):
     )
     assert load.load_tokenizer(tmp_path / "m").sha256 == ours.sha256
     (tmp_path / "m/spiece.model").unlink()
+    assert load_tokenizer(tmp_path / "m/tokenizer.json").vocabulary == ours.vocabulary
     again = load.load_tokenizer(tmp_path / "m")
     assert again.get_config() == ours.get_config()
     assert again.special_ids == ours.special_ids

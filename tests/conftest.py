@@ -1,6 +1,7 @@
 """What all tests share: a quiet TensorFlow on the CPU, repeatable random examples."""
 
 import collections
+import fcntl
 import functools
 import gc
 import importlib.util
@@ -171,15 +172,29 @@ def place(request, tmp_path, bucket) -> str:
 
 @pytest.fixture(scope="session")
 def exported(tokenizer, tmp_path_factory):
-    """Exports a model of `tests.export.heads` once: `exported(head)` is its folder."""
+    """Exports a model of `tests.export.heads`: `exported(head)` is its folder.
+
+    Each is made once for all workers, because it takes long.
+    """
     from albert_tf.export.saved_model import export_saved_model
     from tests.export import heads
 
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+
     @functools.cache
     def export(head: str | None) -> str:
-        base = tmp_path_factory.mktemp("served") / "films"
+        base = root / f"served-{head}" / "films"
         sizes = {"tokenizer": tokenizer, "warmup_batch_sizes": (1, 2)}
-        return export_saved_model(heads.make_model(head), base, version=7, **sizes)
+        with open(root / f"served-{head}.lock", "a+", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.seek(0)
+            if not (made := lock.read()):
+                base.parent.mkdir()
+                model = heads.make_model(head)
+                made = export_saved_model(model, base, version=7, **sizes)
+                lock.write(str(made))
+        return made
 
     return export
 

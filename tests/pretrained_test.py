@@ -132,15 +132,17 @@ def test_labels_as_people_give_them(folder):
     names, numbers = ["no", "yes", "no", "yes"], LABELS.tolist()
     weights = []
     objects = functools.partial(pandas.Series, dtype=object)
+    for kind, labels in ((list, names), (objects, numbers)):
+        model = compiled(albert_tf.from_pretrained(folder, seed=1))
+        held_out = (kind(TEXTS), kind(labels))
+        model.fit(*held_out, validation_data=held_out, shuffle=False, verbose=0)
+        weights.append(model.classifier.kernel.numpy())
+    np.testing.assert_array_equal(*weights)
+    expected = model.evaluate(TEXTS, names, verbose=0)
     for kind in (list, np.array, pandas.Series, objects):
         for labels in (names, numbers):
-            model = compiled(albert_tf.from_pretrained(folder, seed=1))
-            held_out = (kind(TEXTS), kind(labels))
-            model.fit(*held_out, validation_data=held_out, shuffle=False, verbose=0)
-            model.evaluate(*held_out, verbose=0)
-            weights.append(model.classifier.kernel.numpy())
-    for other in weights[1:]:
-        np.testing.assert_array_equal(other, weights[0])
+            found = model.evaluate(kind(TEXTS), kind(labels), verbose=0)
+            assert found == expected
     with pytest.raises(UsageError, match="from 0 to 1, .* num_labels=2, received 3"):
         model.fit(TEXTS, [0, 3, 1, 1], verbose=0)
     with pytest.raises(UsageError, match="labels no, yes or a number, received 'may'"):

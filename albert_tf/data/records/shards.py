@@ -82,9 +82,5 @@ def check_complete(paths: Iterable[str]) -> None:
 def _in_folder(folder: str) -> list[str]:
     paths = streams.glob(os.path.join(streams.escape(folder), "*.tfrecord"))
     check_complete(paths)
-    train = [path for path in paths if not _is_held_out(path)]
+    train = [path for path in paths if not (prefix_of(path) or "").endswith("-eval")]
     return train or paths
-
-
-def _is_held_out(path: str) -> bool:
-    return (prefix_of(path) or "").endswith("-eval")

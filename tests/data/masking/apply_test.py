@@ -17,7 +17,7 @@ from albert_tf.data.masking.ops_graph import TENSORFLOW
 from albert_tf.errors import UsageError
 from tests.data.synthetic_records import VOCAB, make_batch, make_example, mask_example
 
-PRESETS = ("albert", "bert", "bert_wwm", "roberta", "spanbert", "electra")
+PRESETS = ("albert", "bert", "bert_wwm", "spanbert", "electra")
 
 
 def keys_of(seed, epoch, examples, xp=NUMPY):
@@ -135,13 +135,12 @@ def test_numpy_eager_and_tf_data_agree(preset, rules):
     numbered = batch | {"example": np.arange(len(rows))}
     eager = run({name: tf.constant(value) for name, value in numbered.items()})
     dataset = tf.data.Dataset.from_tensor_slices(numbered)
-    for size in (3, 10):
-        parts = list(dataset.batch(size).map(run).as_numpy_iterator())
-        for name, value in expected.items():
-            np.testing.assert_array_equal(eager[name], value, name)
-            joined = np.concatenate([part[name] for part in parts])
-            np.testing.assert_array_equal(joined, value, name)
-            assert joined.dtype == value.dtype == eager[name].numpy().dtype
+    parts = list(dataset.batch(3).map(run).as_numpy_iterator())
+    for name, value in expected.items():
+        np.testing.assert_array_equal(eager[name], value, name)
+        joined = np.concatenate([part[name] for part in parts])
+        np.testing.assert_array_equal(joined, value, name)
+        assert joined.dtype == value.dtype == eager[name].numpy().dtype
 
 
 def test_draws_are_splitmix64():

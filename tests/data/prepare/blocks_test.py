@@ -107,15 +107,6 @@ def test_the_split_is_by_document(tokenizer):
     assert abs(share - 0.01) < 0.003
 
 
-def test_records_do_not_depend_on_the_other_blocks(tokenizer):
-    documents = list(Corpus(INPUT).documents())
-    config = _config()
-    whole = blocks.process_block(documents[10:20], config, tokenizer)["train"]
-    again = blocks.process_block(documents[10:20], config, tokenizer)["train"]
-    assert whole.payloads == again.payloads
-    assert sum(whole.lengths) == len(whole.payloads)
-
-
 def test_empty_documents_are_counted(tokenizer):
     documents = [RawDocument(0, 0, [" \t"], False), RawDocument(0, 1, ["\u0301"], True)]
     made = blocks.process_block(documents, _config(), tokenizer)["train"]

@@ -65,7 +65,7 @@ def run(
     Dropout.call = drop_and_record if records_masks else drop
     strategy = strategies[kind]
     config = AlbertConfig(
-        vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=3,
+        vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=2,
         num_attention_heads=2, intermediate_size=20, max_position_embeddings=16,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )
@@ -151,16 +151,15 @@ ALL = {"kind": "mirrored", "accumulation": 2, "jit_compile": True}
 SAME = {
     "accumulation": {"accumulation": 4},
     "fused": {"fuse": True},
-    "two replicas": {"kind": "mirrored"},
-    "two replicas, all": ALL,
+    "two replicas": ALL,
 }
 CASES = SAME | {
     "one device": {},
-    "no pairs": {"read": MASKED_WORDS_ALONE, **ALL},
+    "no pairs": {"read": MASKED_WORDS_ALONE, **ALL, "kind": "one_device"},
     "no pairs, adamw": {"read": MASKED_WORDS_ALONE, "calls": [4, 2], "name": "adamw"},
     "dropout": {"dropout": 0.3},
     "dropout, joined": {"dropout": 0.3, "calls": [2, 1, 3]},
-    "not clipped": {"kind": "mirrored", "calls": [1], "clip_norm": 0},
+    "not clipped": {"calls": [1], "clip_norm": 0},
     "masks": {"kind": "mirrored", "dropout": 0.3, "calls": [1], "records_masks": True},
 }
 

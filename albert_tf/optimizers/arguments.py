@@ -39,8 +39,8 @@ def number(
     rule += f" and < {below}" if below < math.inf else ""
     try:
         found = kind(value)
-        fits = found == value and (found > 0 if positive else found >= 0)
-        fits = fits and found < below
+        exact = kind is float or found == value  # a text may hold a float
+        fits = exact and (found > 0 if positive else found >= 0) and found < below
     except (TypeError, ValueError, OverflowError):
         fits = False
     require(fits, f"{name} must be {rule}", value)

@@ -67,8 +67,8 @@ def create_optimizer(
         learning_rate,
         num_train_steps,
         num_warmup_steps,
-        end_learning_rate,
-        step_offset,
+        end_learning_rate=end_learning_rate,
+        step_offset=step_offset,
         **own.get(learning_rate_schedule, {}),
     )
     return _OPTIMIZERS[name](learning_rate=schedule, **optimizer_arguments)

@@ -55,6 +55,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         learning_rate: float,
         num_train_steps: int,
         num_warmup_steps: int = 0,
+        *,
         end_learning_rate: float = 0.0,
         step_offset: int = 0,
     ):

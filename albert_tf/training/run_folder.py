@@ -288,7 +288,9 @@ class RunFolder:
 
     def _places(self) -> list[str]:
         """Returns the folders in which a killed process may have left something."""
-        inside = (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)
+        # Only a pretraining run has a model inside; elsewhere it is the user's.
+        models = () if self.settings.kind else (MODEL_FOLDER,)
+        inside = (CHECKPOINT_FOLDER, BEST_FOLDER, *models)
         return [self.path, *map(self.join, inside)]
 
     def _unneeded(self) -> set[str]:

@@ -155,6 +155,13 @@ def test_bad_arguments_are_named(changed):
             kind(**{**arguments, **changed})
 
 
+@pytest.mark.parametrize("kind", ALL.values())
+def test_only_the_first_arguments_have_places_and_texts_of_numbers_count(kind):
+    with pytest.raises(TypeError, match="positional"):
+        kind(0.1, 20, 4, 0.1)
+    assert kind("1e-3", 20, 4).learning_rate == 1e-3  # as YAML reads it
+
+
 @pytest.mark.parametrize(
     "changed, message",
     [

@@ -350,12 +350,13 @@ def test_overwriting(once, finished, tmp_path, monkeypatch):
             once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
     precious = "thesis.txt", "README.md", "labels.txt", "dev_predictions.tsv"
-    for name in (*precious, "assets/photo.png"):
+    others = ("assets/photo.png", "model/.notes.12345678.partial")
+    for name in (*precious, *others):
         (tmp_path / "new" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "new" / name).write_text("mine")
     once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "run.json").read_text() != first
-    for name in (*precious, "assets/photo.png"):
+    for name in (*precious, *others):
         assert (tmp_path / "new" / name).read_text() == "mine"
     assert not (tmp_path / "new" / "test_predictions.tsv").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]

@@ -31,7 +31,7 @@ TITLES = {"lamb": "LAMB", "adamw": "AdamW"}
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", FIDELITY)))
 
 
-@pytest.mark.parametrize("path, name", NAMED, ids="::".join)
+@pytest.mark.parametrize("path, name", NAMED, ids=map("::".join, NAMED))
 def test_tests_that_are_named_exist(path, name):
     source = (ROOT / path).read_text(encoding="utf-8")
     assert f"def {name or 'test'}" in source

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import uuid
@@ -190,6 +191,7 @@ def exported(tokenizer, tmp_path_factory):
             fcntl.flock(lock, fcntl.LOCK_EX)
             lock.seek(0)
             if not (made := lock.read()):
+                shutil.rmtree(base.parent, ignore_errors=True)  # of a failed attempt
                 base.parent.mkdir()
                 model = heads.make_model(head)
                 made = export_saved_model(model, base, version=7, **sizes)

@@ -38,7 +38,7 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
     None,
     "Keep accents, if the model does not say. Default: false.",
 )
-_JSON = flags.DEFINE_bool("json", False, "Print JSON.")
+_JSON = flags.DEFINE_bool("json", False, "Print one JSON object per text.")
 define_alias("init_checkpoint", "model")
 define_alias("tokenizer_file", "spm_model_file")
 

@@ -39,9 +39,11 @@ def attach_tokenizer(
         checkpoint: `Checkpoint`.
         folder: str.
         names: iterable of str. Files that may hold it; the first that exists is taken.
-        options: dict or None. Its options; default: those that files in the folder say.
+        options: dict or None. Its options, where None is the default of an option;
+            default: those that files in the folder say.
     """
     options = stored_options(folder) if options is None else options
+    options = {name: value for name, value in options.items() if value is not None}
     checkpoint.tokenizer_options = options
     if found := find_file(folder, names):
         checkpoint.tokenizer = lambda: read_tokenizer(found, options)

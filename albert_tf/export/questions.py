@@ -59,8 +59,13 @@ def answering_of(
         UsageError: If the sizes leave no room for a text, or an option is unknown.
     """
     task = saved.task_of(model, head_of(model), None)
-    given = {"max_seq_length": max_seq_length, **given}
     given = {name: value for name, value in given.items() if value is not None}
+    known = [field.name for field in dataclasses.fields(Answering)][1:]
+    unknown = ", ".join(str(name) for name in given if name not in known)
+    rule = f"answering: expected options among {', '.join(known)}, received {unknown}"
+    require(not unknown, rule)
+    if max_seq_length is not None:
+        given["max_seq_length"] = max_seq_length
     try:
         checked(given, Answering)
     except DataError as e:

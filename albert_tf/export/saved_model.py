@@ -161,12 +161,13 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
 def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
     """Raises a UsageError if an argument is for another kind of model."""
     head, kind = find(head_of(model)), type(model).__name__
-    for names, given, fits in (
+    for name, given, fits in (
         ("labels", labels is not None, head.has_labels),
         ("top_k", top_k is not None, head.has_masked_lm),
-        (", ".join(answering), bool(answering), head.answers_spans),
     ):
-        require(fits or not given, f"{names}: {kind} has no use for it")
+        require(fits or not given, f"{name}: {kind} has no use for it")
+    rule = f"answering: {kind} has no use for {', '.join(map(str, answering))}"
+    require(head.answers_spans or not answering, rule)
 
 
 def checked_length(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from absl import logging
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -53,16 +53,18 @@ def load_tokenizer(
         path = found
     given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
     given = {name: value for name, value in given.items() if value is not None}
-    folder, name = os.path.split(path)
-    stored = stored_options(folder) if name in IN_FOLDER else {}
-    options = stored | given
-    tokenizer = read_tokenizer(path, options)
-    if isinstance(tokenizer, ByteBPETokenizer):
+    model = _unigram_model(path)
+    if model is None:
         given.pop("do_lower_case", None)
         rule = f"{path}: byte-level BPE keeps text as it is and does not accept"
         require(not given, f"{rule} {', '.join(given)}")
-        return tokenizer
+        return _build(path, model, {})
+    _check_names(given, path, UsageError)
+    folder, name = os.path.split(path)
+    stored = stored_options(folder) if name in IN_FOLDER else {}
     check_options(given, stored, path)
+    options = stored | given
+    tokenizer = _build(path, model, options)
     if "do_lower_case" not in options:
         _warn_if_cased(tokenizer, path)
     return tokenizer
@@ -78,17 +80,32 @@ def read_tokenizer(path: str, options: Mapping[str, bool]) -> Tokenizer:
     Raises:
         DataError: If the file is not a tokenizer, or an option is unknown.
     """
+    _check_names(options, path, DataError)
+    return _build(path, _unigram_model(path), options)
+
+
+def _check_names(options: Mapping[str, bool], path: str, error: type) -> None:
     unknown = ", ".join(map(str, options.keys() - set(OPTIONS)))
-    require(
-        not unknown, f"{path}: unknown tokenizer options {unknown}", error=DataError
-    )
+    require(not unknown, f"{path}: unknown tokenizer options {unknown}", error=error)
+
+
+def _unigram_model(path: str) -> str | bytes | None:
+    """Returns what `AlbertTokenizer` reads; None if the file is byte-level BPE's."""
     if not path.endswith(".json"):
-        return AlbertTokenizer(path, **options)
+        return path
     data = files.read_bytes(path)
-    if tokenizer_json.is_unigram(data):
-        return AlbertTokenizer(tokenizer_json.to_model(data, path), **options)
-    stem = path.removesuffix("vocab.json")
-    return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
+    is_unigram = tokenizer_json.is_unigram(data)
+    return tokenizer_json.to_model(data, path) if is_unigram else None
+
+
+def _build(path: str, model: str | bytes | None, options) -> Tokenizer:
+    if model is None:
+        stem = path.removesuffix("vocab.json")
+        return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
+    try:
+        return AlbertTokenizer(model, **options)
+    except DataError as e:
+        raise (e if model == path else DataError(f"{path}: {e}")) from None
 
 
 def stored_options(folder: str) -> dict[str, bool]:
@@ -100,8 +117,9 @@ def stored_options(folder: str) -> dict[str, bool]:
     for name in ("config.json", OPTION_FILE):
         where = files.join(folder, name)
         values = files.read_json(where) if files.exists(where) else {}
-        if name != OPTION_FILE:  # our config
-            values = values.get("tokenizer") or {}
+        if name != OPTION_FILE:
+            is_ours = values.get("format") == "albert_tf"
+            values = is_ours and values.get("tokenizer") or {}
         rule = f"{where}: tokenizer must be an object"
         require(isinstance(values, dict), rule, values, error=DataError)
         stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}

@@ -127,11 +127,16 @@ def _proto(model: bytes):
     return proto
 
 
+# What a damaged file can raise while it is read.
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
+_DAMAGED += (OverflowError, RecursionError)
+
+
 def is_unigram(data: bytes) -> bool:
     """Returns whether a file is the `tokenizer.json` of a unigram model."""
     try:
         return json.loads(data)["model"]["type"] == "Unigram"
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except _DAMAGED:
         return False
 
 
@@ -145,17 +150,20 @@ def to_model(data: bytes, name: str) -> bytes:
     Raises:
         DataError: If the model is damaged.
     """
+    try:
+        return _to_proto(json.loads(data)).SerializeToString()
+    except _DAMAGED:
+        raise DataError(f"{name}: not the tokenizer.json of a unigram model") from None
+
+
+def _to_proto(content):
     from sentencepiece import sentencepiece_model_pb2 as pb2
 
-    try:
-        content = json.loads(data)
-        model = content["model"]
-        vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
-        unk_id = model["unk_id"]
-        special = {t["content"] for t in content["added_tokens"] if t["special"]}
-        charsmap = base64.b64decode(_charsmap(content["normalizer"]) or "")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(f"{name}: not the tokenizer.json of a unigram model") from None
+    model = content["model"]
+    vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
+    unk_id = model["unk_id"]
+    special = {t["content"] for t in content["added_tokens"] if t["special"]}
+    charsmap = base64.b64decode(_charsmap(content["normalizer"]) or "")
     proto = pb2.ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
     proto.trainer_spec.vocab_size = len(vocabulary)
@@ -172,7 +180,7 @@ def to_model(data: bytes, name: str) -> bytes:
         elif score == 0.0:
             kind = kinds.USER_DEFINED
         proto.pieces.add(piece=piece, score=score, type=kind)
-    return proto.SerializeToString()
+    return proto
 
 
 def _charsmap(normalizer) -> str | None:

@@ -31,7 +31,7 @@ class PretrainSettings(TrainingSettings):
         input_file: TFRecords: the prefix given to create_pretraining_data, or paths
             separated by commas.
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
-            model, the tokenizer.json of a byte-level BPE, or a folder with either.
+            model, a tokenizer.json (unigram or byte-level BPE), or a folder with one.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, or bert for records of --pair_policy=nsp.
         pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that

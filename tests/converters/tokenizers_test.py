@@ -11,7 +11,7 @@ from albert_tf.converters import load, parity
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import FORMATS
 from albert_tf.converters.keras_hub import VOCABULARY, folded_model
-from albert_tf.converters.tokenizers import choose_tokenizer
+from albert_tf.converters.tokenizers import attach_tokenizer, choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.text.load import load_tokenizer
@@ -93,6 +93,23 @@ def test_every_format_keeps_case_and_accents(tmp_path, model, format):
         assert checkpoint.make_tokenizer().get_config() == options
         assert checkpoint.make_tokenizer().sha256 == tokenizer.sha256
         assert checkpoint.tokenizer_options == options
+
+
+@pytest.mark.parametrize("format", ["huggingface", "tf1", "keras_hub"])
+def test_a_foreign_key_of_a_config_is_no_option(tmp_path, model, format):
+    load.save_pretrained(model, tmp_path / "m", format, tokenizer=SPIECE)
+    path = tmp_path / "m/config.json"
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | {"tokenizer": "albert"}))
+    assert load.load_tokenizer(tmp_path / "m").do_lower_case
+
+
+def test_a_null_option_is_the_default():
+    checkpoint = _checkpoint(tokenizer=None)
+    options = {"do_lower_case": None, "keep_accents": True}
+    attach_tokenizer(checkpoint, str(SPIECE.parent), [SPIECE.name], options)
+    assert checkpoint.make_tokenizer().do_lower_case
+    assert not choose_tokenizer(checkpoint, do_lower_case=False).do_lower_case
 
 
 STRINGS = [

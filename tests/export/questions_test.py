@@ -229,8 +229,10 @@ def test_a_null_score_at_the_threshold_is_answered():
 
 def test_refuses(tokenizer):
     model = HEADS[LOGITS].load_class()(CONFIG, seed=3)
-    with pytest.raises(UsageError, match="answering: unknown setting stride; "):
-        questions.answering_of(model, None, {"stride": 3})
+    for name in ("stride", 3, "max_seq_length"):
+        message = f"answering: expected options among doc_stride, .*, received {name}"
+        with pytest.raises(UsageError, match=message):
+            questions.answering_of(model, 24, {name: 16})
     for value in ("1", True, float("nan")):
         with pytest.raises(UsageError, match="null_threshold must be a number, receiv"):
             questions.answering_of(model, None, {"null_threshold": value})

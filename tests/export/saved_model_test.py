@@ -347,7 +347,7 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
         ({"path": folder.parent, "version": 7}, "7: exists already"),
         ({"path": folder}, "7: exists already"),
         ({"top_k": 3}, "top_k: AlbertTextClassifier has no use"),
-        ({"answering": {"n_best_size": 3}}, "n_best_size: AlbertTextClassifier has no"),
+        ({"answering": {"top": 3, 3: 4}}, "answering: .* has no use for top, 3"),
         ({"model": encoder, "labels": ["a"]}, "labels: AlbertBackbone has no use"),
         ({"version": 0}, "version must be positive, received 0"),
         ({"max_seq_length": 25}, "max_position_embeddings=24, received 25"),

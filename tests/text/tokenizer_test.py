@@ -262,7 +262,10 @@ def test_files_that_are_no_byte_level_bpe(tmp_path):
 @pytest.mark.parametrize(
     "file, values",
     [
-        ("config.json", {"tokenizer": {"do_lower_case": False}}),
+        (
+            "config.json",
+            {"format": "albert_tf", "tokenizer": {"do_lower_case": False}},
+        ),
         ("tokenizer_config.json", {"do_lower_case": False, "other": 1}),
     ],
 )
@@ -277,6 +280,46 @@ def test_a_model_folder_knows_its_options(tmp_path, file, values):
         load_tokenizer(tmp_path, do_lower_case=True)
     (tmp_path / file).write_text("[1]")
     with pytest.raises(DataError, match=file):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        ("config.json", '{"tokenizer": "gpt2"}'),
+        ("config.json", "no JSON"),
+        ("tokenizer_config.json", "[1]"),
+    ],
+)
+def test_byte_level_bpe_reads_no_options(tmp_path, file, content):
+    (tmp_path / "tokenizer.json").write_bytes(BPE.model)
+    (tmp_path / file).write_text(content)
+    assert load_tokenizer(tmp_path, do_lower_case=True).sha256 == BPE.sha256
+    with pytest.raises(UsageError, match="BPE .*does not accept bogus"):
+        load_tokenizer(tmp_path, bogus=1)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(UsageError, match="unknown tokenizer options bogus"):
+        load_tokenizer(SPIECE, bogus=1)
+
+
+@pytest.mark.parametrize(
+    "vocabulary, unk_id, message",
+    [
+        *(([["a", -1.0]], unk_id, "of a unigram") for unk_id in (None, "a", 1.0)),
+        ([["a", -1.0]], 10**20, "of a unigram"),
+        ([["\ud800", -1.0]], 0, "of a unigram"),
+        ([["a", 10**400]], 0, "of a unigram"),
+        ([["a", -1.0]], 7, "one piece for the unknown"),
+        ([["<unk>", -1.0], ["a", -2.0]], 0, "none of its 2 tokens is <pad>"),
+    ],
+)
+def test_a_damaged_unigram_file(tmp_path, vocabulary, unk_id, message):
+    model = {"type": "Unigram", "vocab": vocabulary, "unk_id": unk_id}
+    content = {"model": model, "added_tokens": [], "normalizer": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=f"tokenizer.json: .*{message}"):
         load_tokenizer(tmp_path)
 
 

@@ -24,8 +24,8 @@ class CreateSettings(CorpusSettings):
         input_file: Text: comma-separated files, globs, tfds:<name> or
             docstrings:[max_bytes=<n>].
         output_file: Prefix of the shards, or the .tfrecord files to write.
-        spm_model_file: Tokenizer: SentencePiece model, byte-level BPE's tokenizer.json,
-            or a folder that contains one.
+        spm_model_file: Tokenizer: SentencePiece model, tokenizer.json (unigram or
+            byte-level BPE), or a folder that contains one.
         vocab_file: Not used; set --spm_model_file.
         input_file_mode: Only r is supported; gzip is recognized.
         language: Language, for splitting sentences.

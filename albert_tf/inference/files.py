@@ -161,6 +161,8 @@ def answer_rows(
     recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
     del recorded["output_file"]
     recorded |= {"command": type(work).__name__, **(settings or {})}
+    if isinstance(work, PredictWork):
+        recorded["format of parts"] = 3
     return answer_file(work, source, output, recorded, bulk, overwrite)
 
 
@@ -188,7 +190,7 @@ def answer_file(
     """
     use_one_thread_per_call(bulk.threads_per_worker)
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
-    settings = {**environment(), **settings, **sizes, "format of parts": 2}
+    settings = {**environment(), **settings, **sizes}
     place = Workplace(f"{output.path}.parts", settings)
     progress = Progress(source, 0 if bulk.runner else bulk.cores)
 

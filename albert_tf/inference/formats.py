@@ -114,7 +114,7 @@ class Output:
 
     def _contents(self, parts: Parts) -> Iterator[bytes]:
         """Yields what a file of bytes or of text consists of."""
-        if self.ending in _DELIMITERS:
+        if self.answers == CHOICES and self.ending in _DELIMITERS:
             header = max((json.loads(part.content)[0] for part in parts()), key=len)
             tables = (json.loads(part.content) for part in parts())
             for text in _tables(self.answers, tables, header, _DELIMITERS[self.ending]):
@@ -146,7 +146,14 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     is_numbered = output.answers == LABELS and _are_numbers(examples.ids, job.first)
     about = {"rows": len(examples), "numbered": is_numbered}
     if ending in _DELIMITERS:
-        return Part(json.dumps(task.cells(examples, answers)).encode(), about)
+        cells = task.cells(examples, answers)
+        # Of choices, another part may have more columns.
+        if output.answers == CHOICES:
+            return Part(json.dumps(cells).encode(), about)
+        texts = _tables(output.answers, [cells], cells[0], _DELIMITERS[ending])
+        if output.answers == LABELS and job.first:
+            next(texts)  # the header
+        return Part("".join(texts).encode(), about)
     if ending == "parquet" and output.answers == LABELS:
         return Part(_table(_text_columns(examples, answers, output.named)), about)
     rows = task.rows(examples, answers)

@@ -14,6 +14,8 @@ from albert_tf.errors import DataError, require
 from albert_tf.wording import list_counts
 
 ON_BAD_INPUT = ("stop", "skip")
+# Stops, too, where every row is needed: the message does not suggest to skip it.
+REFUSE = "refuse"
 # What Hugging Face's sets call a column, where it does not have its usual name.
 _OTHER_NAMES = {"tags": "ner_tags"}
 _ENDINGS = {
@@ -68,7 +70,7 @@ class BadRows:
     """Raises an error for a row that cannot be used, or counts it.
 
     Args:
-        action: str. "stop" or "skip".
+        action: str. "stop", "skip" or `REFUSE`.
         counts: Counter or None. Where they are counted, by reason.
 
     Attributes:
@@ -77,15 +79,16 @@ class BadRows:
 
     def __init__(self, action: str, counts: Counter[str] | None = None):
         rule = f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}"
-        require(action in ON_BAD_INPUT, rule, action)
+        require(action in (*ON_BAD_INPUT, REFUSE), rule, action)
         self.action = action
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.first = ""
 
     def report(self, reason: str, message: str) -> None:
         """Raises `DataError(message)`, or counts `reason`."""
-        if self.action == "stop":
-            raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
+        if self.action != "skip":
+            hint = " (--on_bad_input=skip leaves it out)"
+            raise DataError(message + hint * (self.action == "stop"))
         self.counts[reason] += 1
         self.first = self.first or message
 
@@ -169,10 +172,11 @@ def shown(value: Any) -> str:
     return "nothing" if value is None else f"{reprlib.repr(value):.80}"
 
 
-def warn_of_skipped(path: str, counts: Mapping[str, int]) -> None:
+def warn_of_skipped(path: str, counts: Mapping[str, int], first: str = "") -> None:
     """Says how many rows of a file were left out or filled, if any were, and why."""
     if counts:
-        logging.warning("%s: %s", path, list_counts(counts))
+        first = first and f"; the first one: {first}"
+        logging.warning("%s: %s%s", path, list_counts(counts), first)
 
 
 def file_format(path: str | os.PathLike) -> str:

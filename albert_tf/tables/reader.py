@@ -17,6 +17,7 @@ from typing import IO, Any
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import (
+    REFUSE,
     BadRows,
     Columns,
     file_format,
@@ -92,7 +93,7 @@ class ColumnReader:
         self._exact = exact
         self._cells_are = (delimiter, header, quoting)
         self._short_rows = short_rows
-        self._bad = bad or BadRows("stop")
+        self._bad = bad or BadRows(REFUSE)
         self._kind = kind or file_format(self.path)
         self._text = text or TextStream(self.path)
         self._raw = raw
@@ -219,9 +220,10 @@ class ColumnReader:
     def _without_more(self, names: Sequence[str], objects: Iterator) -> Iterator:
         """Yields objects, none of which has an optional column that is not in names."""
         more = [key for key in self._optional if usual_name(key, names) not in names]
+        known = set(names)
         for number, one in objects:
-            for key in more:
-                if usual_name(key, one) in one:
+            for key in () if known.issuperset(one) else more:
+                if one.get(usual_name(key, one)) is not None:
                     raise DataError(
                         f"{self.path}: line {number}: the column {key!r} begins here; "
                         "expected it in the first rows, too, perhaps with null"

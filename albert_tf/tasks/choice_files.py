@@ -23,6 +23,7 @@ from albert_tf.tables.columns import (
     Ids,
     expect,
     expect_texts,
+    file_format,
     shown,
     warn_of_skipped,
 )
@@ -138,13 +139,24 @@ def open_choice_table(
     def portions(size: int | None) -> Iterator[ChoiceExamples]:
         nonlocal reader
         bad, columns, optional = BadRows(on_bad_input), settings.choice_columns, []
-        if not columns:
+        if columns and size and file_format(path) == "json":
+            # The first portion may have fewer choices. Numbers cannot be optional.
+            optional = [
+                name
+                for name in columns[2:]
+                if not _LAST_NUMBER.match(name.removeprefix("-"))
+            ]
+        elif not columns:
             start = ColumnReader(path, (), bad=bad, **settings.layout)
             columns = _find_choice_columns(next(start.portions(size)))
             bad.counts.clear()
-            # The next one must not begin in a later portion.
-            optional = [_LAST_NUMBER.sub(lambda n: str(int(n[0]) + 1), columns[-1])]
-        wanted = [*named, *columns, *([label] if labelled else [])]
+            # Another one must not begin in a later portion.
+            if digits := _LAST_NUMBER.search(columns[0]):
+                stem, width = columns[0][: digits.start()], len(digits[0])
+                numbered = [f"{stem}{i:0{width}}" for i in range(100)]
+                optional = [name for name in numbered if name not in columns]
+        needed = [name for name in columns if name not in optional]
+        wanted = [*named, *needed, *([label] if labelled else [])]
         optional += [] if labelled or not label else [label]
         wanted = list(dict.fromkeys(filter(None, wanted)))
         layout = {"optional": optional, "bad": bad, **settings.layout}
@@ -189,7 +201,8 @@ def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> t
         first: int. Index of the table's first row in the file.
         row: int. Index of a row in the table.
     """
-    choices = _row_choices([table.values[x][row] for x in columns], columns, endings)
+    cells = [table.values[x][row] if x in table.values else None for x in columns]
+    choices = _row_choices(cells, columns, endings)
     name, context, start = (
         expect(table.values[column][row], str, column) if column else ""
         for column in named
@@ -212,7 +225,7 @@ def _examples(
         **kinds: What else is known of `ChoiceExamples`.
     """
     rows = list(rows)
-    warn_of_skipped(path, bad.counts)
+    warn_of_skipped(path, bad.counts, bad.first)
     require(rows, f"{path}: no question can be used", error=DataError)
     values = dict(zip(_FIELDS, map(list, zip(*rows, strict=True)), strict=True))
     labels = values["labels"]
@@ -496,4 +509,4 @@ def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[
         label = None if answer is None else letters.index(answer)
         about = (context, to_unicode(question), choices, label)
         rows.append((*about, f"{where}: {place}"))
-    return name, rows
+    return to_unicode(name), rows

@@ -10,10 +10,10 @@ from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.heads import CHOICES as CHOICES_HEAD
 from albert_tf.heads import HEADS, LABELS, TAGS
 from albert_tf.settings import setting
-from albert_tf.storage import files
-from albert_tf.tables.class_ids import find_names, renamed
+from albert_tf.storage import files, streams
+from albert_tf.tables.class_ids import are_ids, find_names, renamed
 from albert_tf.tables.column_settings import ReadingSettings
-from albert_tf.tables.columns import file_format, usual_name
+from albert_tf.tables.columns import REFUSE, file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
@@ -212,7 +212,7 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
         return _named(settings, found, path, task.written)[0] if task.labels else found
     _refuse_columns(settings)
     name = _split_of(task, settings, split, path)
-    policy = "stop" if split.startswith("test") else settings.on_bad_input
+    policy = REFUSE if split.startswith("test") else settings.on_bad_input
     source = dataclasses.replace(task.splits[name], on_bad_input=policy)
     found = _read(source, settings, name, path)
     if path and HEADS[task.head].answers == TAGS:
@@ -242,7 +242,7 @@ def _own_source(
 ) -> FileSource:
     """Returns how a split of the user's own is read."""
     is_test = split == "test"
-    policy = "stop" if is_test else settings.on_bad_input
+    policy = REFUSE if is_test else settings.on_bad_input
     about = {"columns": settings, "labelled": not is_test, "on_bad_input": policy}
     if kind == TOKENS:
         return TaggedSource(**about)
@@ -273,11 +273,14 @@ def open_portions(
 
     Examples without labels in a file of the user's own are read portion by portion, as
     are words in columns of any task. All else is read now, as by `read_split`: official
-    files, and a file of SQuAD, which is one JSON object.
+    files, a file of SQuAD, which is one JSON object, and tags that are class ids of
+    unknown names, since only all of them tell whether they count from 0 or from 1.
+    None can be left out.
 
     Args:
         task, settings, split, path: As for `read_split`.
     """
+    settings = dataclasses.replace(settings, on_bad_input=REFUSE)
     kind, is_table = _KIND_OF.get(HEADS[task.head].answers), task.name == TABLE
     is_own = kind and path and (is_table or kind == TOKENS)
     if not is_own or split != "test" or files.is_folder(path):
@@ -286,10 +289,16 @@ def open_portions(
         source = _own_source(kind, settings, split, task.written).open(path)
     else:
         _refuse_columns(settings)
-        source = task.splits[split].open(path)
+        found = dataclasses.replace(task.splits[split], on_bad_input=REFUSE)
+        source = found.open(path)
+    written = task.written if is_table else {}
+    if kind == TOKENS and not written and streams.status(path).is_regular:
+        tags = next(source.portions(1)).labels
+        if tags is not None and are_ids(tags):
+            return Portions.of(read_split(task, settings, split, path))
 
     def portions(size: int | None) -> Iterator[Any]:
-        known = task.written if is_table else {}
+        known = written
         for part in source.portions(size):
             if task.labels:
                 part, names = _named(settings, part, path, known)

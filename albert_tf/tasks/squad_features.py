@@ -196,7 +196,7 @@ def _cut(
             bad.report("questions without a window", f"{questions.path}: {problem}")
         else:
             rows += windows
-    warn_of_skipped(questions.path, bad.counts)
+    warn_of_skipped(questions.path, bad.counts, bad.first)
     rule = f"{questions.path}: expected questions with a window, received none"
     require(rows, f"{rule}; the first one: {bad.first}", error=DataError)
     if misplaced:

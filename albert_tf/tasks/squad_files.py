@@ -193,7 +193,7 @@ class _Reader:
             made = self.bad.usable(why, rows, level, self._place)
             rows = itertools.chain.from_iterable(made)
         items = list(rows)
-        warn_of_skipped(self.path, self.bad.counts)
+        warn_of_skipped(self.path, self.bad.counts, self.bad.first)
         first = f"; the first one: {self.bad.first}" if self.bad.first else ""
         rule = f"{self.path}: expected questions, received none{first}"
         require(items, rule, error=DataError)

@@ -13,6 +13,7 @@ from albert_tf.settings import setting
 from albert_tf.tables.class_ids import renamed
 from albert_tf.tables.column_settings import ColumnSettings, LabelSettings
 from albert_tf.tables.columns import (
+    REFUSE,
     BadRows,
     Columns,
     Ids,
@@ -102,7 +103,8 @@ class TextFileSettings(ColumnSettings):
 
     def stream(self, path: str | os.PathLike) -> Portions:
         """Returns the texts in a file, to be read in portions; its start is checked."""
-        return open_table(path, self, labelled=False).checked(path)
+        table = open_table(path, self, labelled=False, on_bad_input=REFUSE)
+        return table.checked(path)
 
     def read_table(self, path: str | os.PathLike, **options) -> TextTable:
         """Returns the table in a file; see `open_table`."""
@@ -158,7 +160,7 @@ def open_table(
             are.
         labelled: bool. Whether the labels are wanted, if there is a column of them.
         short_rows: str. See `reader.ColumnReader`.
-        on_bad_input: str. "stop" or "skip": what to do with a row that cannot be used.
+        on_bad_input: str. What to do with a row that cannot be used; see `BadRows`.
 
     Raises:
         UsageError: When reading, if the delimiter is not one character, or pyarrow is
@@ -317,7 +319,7 @@ def _make_table(
     kept = list(bad.usable(why, rows, check, columns.where))
     rule = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
     require(kept, rule, error=DataError)
-    warn_of_skipped(columns.path, bad.counts)
+    warn_of_skipped(columns.path, bad.counts, bad.first)
     values = (texts, text_pairs, labels, columns.lines, ids)
     chosen = [None if v is None else [v[row] for row in kept] for v in values]
     if ids is None:

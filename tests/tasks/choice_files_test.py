@@ -3,7 +3,9 @@
 import dataclasses
 import json
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables.tfds_source import TfdsRows
@@ -115,6 +117,30 @@ def test_json_lines(tmp_path):
     examples = read_choice_table(path, ChoiceTableSettings(id_column="name"))
     assert (examples.ids, examples.labels) == (["n1", "n2"], [0, 1])
     assert examples.select([1]).where == [f"{path}: line 2"]
+
+
+def test_later_rows_have_more_choices(tmp_path):
+    """In the same portion; in a later one they are not read, and this is said."""
+    two = {"context": "c", "choice_01": "a", "choice_02": "b", "label": 0}
+    path = jsonl(tmp_path, two, two | {"choice_03": "d"})
+    named = ChoiceTableSettings(choice_columns=("choice_01", "choice_02", "choice_03"))
+    for settings in (SETTINGS, named):
+        source = open_choice_table(path, settings)
+        expected = [["a", "b"], ["a", "b", "d"]]
+        assert source.whole().choices == next(source.portions(2)).choices == expected
+        portions = source.portions(1)
+        assert next(portions).choices == [["a", "b"]]
+        with pytest.raises(DataError, match="line 2: the column 'choice_03' begins"):
+            next(portions)
+
+
+def test_choices_of_parquet_in_portions(tmp_path):
+    path, rows = str(tmp_path / "a.parquet"), [["a", "b"], ["a", "b", "c"], ["d", "e"]]
+    columns = {"context": ["c"] * 3, "choices": rows, "label": [1, 2, 0]}
+    parquet.write_table(pyarrow.table(columns), path)
+    found = list(open_choice_table(path, SETTINGS).portions(2))
+    assert [part.choices for part in found] == [rows[:2], rows[2:]]
+    assert [part.labels for part in found] == [[1, 2], [0]]
 
 
 def test_unlabelled(tmp_path):
@@ -287,8 +313,8 @@ def test_missing_folders(tmp_path):
 def test_rows_of_tensorflow_datasets():
     """A lone surrogate and an empty option are read as the original does."""
     options = [["", "b", "c", "d"], FOUR]
-    row = article("", example_id="high7.txt", article="a\ud800b", options=options)
+    row = article("", example_id="high\ud800.txt", article="a\ud800b", options=options)
     del row["id"]
     examples = RaceSource(split="train").from_rows(TfdsRows("x", {}, [row]))
-    assert examples.ids == ["high7.txt-0", "high7.txt-1"]
+    assert examples.ids == ["high .txt-0", "high .txt-1"]
     assert examples.contexts[0] == "a b" and examples.choices == options

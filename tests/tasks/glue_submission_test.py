@@ -37,6 +37,21 @@ def predictions(answers, first=0):
     return "index\tprediction\tprobability_0\n" + "".join(rows)
 
 
+OFFICIAL = {
+    "CoLA": 1063,
+    "SST-2": 1821,
+    "MRPC": 1725,
+    "STS-B": 1379,
+    "QQP": 390965,
+    "MNLI-m": 9796,
+    "MNLI-mm": 9847,
+    "QNLI": 5463,
+    "RTE": 3000,
+    "WNLI": 146,
+    "AX": 1104,
+}
+
+
 @pytest.fixture
 def runs(tmp_path):
     """Folders of fine-tuned models."""
@@ -62,6 +77,11 @@ def data(tmp_path):
 def contents(archive):
     with zipfile.ZipFile(io.BytesIO(archive)) as file:
         return {name: file.read(name).decode() for name in file.namelist()}
+
+
+def test_names_and_rows_are_the_leaderboards():
+    found = {part.file.removesuffix(".tsv"): part.num_rows for part in PARTS}
+    assert found == OFFICIAL
 
 
 def test_all_tasks(runs, data):

@@ -185,6 +185,8 @@ def test_rows_to_predict_are_read_in_portions(tmp_path, name):
     [
         ("b.jsonl", {"label": "1"}, "line 3: the column 'label' begins here; expected"),
         ("b.jsonl", {"choice2": "z"}, "line 3: the column 'choice2' begins here"),
+        ("b.jsonl", {"choice3": "z"}, "line 3: the column 'choice3' begins here"),
+        ("b.jsonl", {"choice1": ""}, r"line 3: expected at least 2 .*received 1$"),
         ("b.csv", {"label": "1"}, "line 4: an answer, while the first .* have none"),
         ("a.jsonl", {"tags": ["O", "O"]}, "line 3: the column 'tags' begins here"),
         ("a.parquet", {"tags": ["O", "O"]}, "row 3: expected no tags, as in the rows"),
@@ -210,6 +212,26 @@ def test_class_ids_of_tags_have_names_in_every_portion(tmp_path):
     write_rows(path, [{"tokens": ["a"], "tags": [str(i)]} for i in (0, 1, 1)])
     source = opening.open_portions(task, opening.DataSettings(), "test", path)
     assert [part.labels for part in source.portions(1)] == [[["O"]], *[[["B-X"]]] * 2]
+
+
+@pytest.mark.parametrize("name", ["table", "conll2003"])
+def test_class_ids_of_tags_count_from_what_is_in_the_whole_file(tmp_path, name):
+    conll = registry.find_task("conll2003")
+    task = dataclasses.replace(OWN["a.jsonl"][0], name=name, splits=conll.splits)
+    path = str(tmp_path / "a.jsonl")
+    write_rows(path, [{"tokens": ["a"], "tags": [i]} for i in (1, 2, 0)])
+    (tmp_path / "labels.txt").write_text("O\nB-X\nI-X\nB-Y\n")
+    source = opening.open_portions(task, opening.DataSettings(), "test", path)
+    labels = [part.labels for part in source.portions(1)]
+    assert labels == [[["B-X"]], [["B-X"]], [["O"]]]
+
+
+def test_nulls_may_begin_later(tmp_path):
+    task, path = OWN["b.jsonl"][0], str(tmp_path / "a.jsonl")
+    bare = {k: v for k, v in CHOICE_ROWS[0].items() if k != "label"}
+    write_rows(path, [bare, bare | {"label": None, "choice2": None}])
+    source = opening.open_portions(task, opening.DataSettings(), "test", path)
+    assert [part.labels for part in source.portions(1)] == [None, None]
 
 
 def test_a_folder_with_a_folder_per_class(tmp_path):

@@ -189,18 +189,7 @@ def _indices(labels: list, written: Mapping[str, str] | None) -> list:
 
 
 def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> tuple:
-    """Returns the question in a row: a value for each of `_FIELDS`.
-
-    Args:
-        table: `Columns`.
-        named: tuple of str. The columns of id, context and question; "" for none.
-        columns: sequence of str. Those of the choices.
-        endings: int. See `open_choice_table`.
-        labels: list or None. Cells of the answers.
-        ids: `Ids`. Those of the rows before.
-        first: int. Index of the table's first row in the file.
-        row: int. Index of a row in the table.
-    """
+    """Returns the question in a row of a table: a value for each of `_FIELDS`."""
     cells = [table.values[x][row] if x in table.values else None for x in columns]
     choices = _row_choices(cells, columns, endings)
     name, context, start = (

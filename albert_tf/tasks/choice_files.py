@@ -141,11 +141,8 @@ def open_choice_table(
         bad, columns, optional = BadRows(on_bad_input), settings.choice_columns, []
         if columns and size and file_format(path) == "json":
             # The first portion may have fewer choices. Numbers cannot be optional.
-            optional = [
-                name
-                for name in columns[2:]
-                if not _LAST_NUMBER.match(name.removeprefix("-"))
-            ]
+            named_ones = (x for x in columns[2:] if not x.lstrip("-").isdecimal())
+            optional = list(named_ones)
         elif not columns:
             start = ColumnReader(path, (), bad=bad, **settings.layout)
             columns = _find_choice_columns(next(start.portions(size)))

@@ -1,4 +1,4 @@
-"""Prints the most probable tokens for `[MASK]` in a text.
+"""Prints the most probable tokens for `[MASK]`; `--json`: one object per text.
 
 Example: `albert-tf fill_mask --model=my_model --text="The cat is so [MASK] ."`
 """
@@ -38,7 +38,7 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
     None,
     "Keep accents, if the model does not say. Default: false.",
 )
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object per text.")
+_JSON = flags.DEFINE_bool("json", False, "Print JSON.")
 define_alias("init_checkpoint", "model")
 define_alias("tokenizer_file", "spm_model_file")
 

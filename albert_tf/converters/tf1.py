@@ -313,7 +313,7 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
 
 
 def _vocabularies(folder: str) -> list[str]:
-    """Returns the SentencePiece models of a folder, below it if there is none in it."""
+    """Returns the SentencePiece models in a folder, or else in its `assets`."""
     for place in ("", "assets"):
         where = files.join(folder, place) or "."
         listed = files.list_folder(where) if files.is_folder(where) else ()

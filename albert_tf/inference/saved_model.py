@@ -183,7 +183,7 @@ def open_rows(
     ranks: Mapping[str, int],
     copied: Sequence[str] = (),
 ) -> Portions:
-    """Returns the rows of files, in portions none of which spans two files.
+    """Returns the rows of files in portions, each from a single file.
 
     Args:
         paths: sequence of str.

@@ -327,7 +327,8 @@ def for_task(
         label_smoothing: float in `[0, 1)`.
 
     Raises:
-        UsageError: If there is no objective, or it has no classes to weight or smooth.
+        UsageError: If no objective fits, or its labels are not classes that can be
+            weighted or smoothed.
     """
     if head == "text_classifier":
         head = problem_type or "single_label_classification"

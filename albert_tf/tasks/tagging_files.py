@@ -142,8 +142,8 @@ def open_tagged(
             "skip" leaves it out and counts it.
 
     Raises:
-        DataError: When reading, if the file cannot be read, a word has no tag, or there
-            is no word.
+        DataError: When reading, if the file cannot be read, a word has no tag, or the
+            file has no words.
     """
     if file_format(path) in ("json", "parquet"):
         return _open_table(path, settings, labelled, on_bad_input)

@@ -64,8 +64,8 @@ class Portions:
     """Examples that need not be in memory all at the same time.
 
     Attributes:
-        portions: callable. Takes a number, or None, and yields so many examples at a
-            time, fewer at the end, or all.
+        portions: callable. Takes a number and yields that many examples at a time,
+            fewer at the end; with None, all at once.
         fraction: callable. Returns how much has been read, from 0 to 1.
     """
 

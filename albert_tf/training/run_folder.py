@@ -1,8 +1,8 @@
 """The folder of a run: which run it holds, and whether that run may be continued.
 
-While a fine-tuning run is unfinished, its folder holds its record, metrics and
-checkpoints and is no model. The files of the finished folder are put into it one by
-one, and the record that says so is the last of them.
+The folder of an unfinished fine-tuning run holds its record, metrics and checkpoints
+and cannot be loaded as a model. The files of the finished run are added one by one, and
+the record that says it is finished comes last.
 """
 
 import contextlib

@@ -84,7 +84,7 @@ def test_writing_where_it_cannot_be(tmp_path, write, message):
     ("error", "expected"),
     [
         (KeyboardInterrupt(), KeyboardInterrupt),
-        # A full disk is no mistake of a flag.
+        # A full disk is not the user's mistake, so the exit code is 1.
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), DataError),
     ],
 )

@@ -64,3 +64,8 @@ RECORD_NAMES = {
 def record_name(key: str) -> str:
     """Returns the name that a batch key has in records."""
     return RECORD_NAMES.get(key, key)
+
+
+# Values of create_pretraining_data's --pair_policy whose records have no label of the
+# pair; every objective can learn from them.
+UNLABELLED_POLICIES = ("none", "full_sentences", "doc_sentences", "doc", "segments")

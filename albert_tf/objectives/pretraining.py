@@ -72,7 +72,8 @@ class Objective:
         name: str. Its value of `--objective`.
         terms: tuple of `Term`.
         pair_policies: tuple of str. Values of `--pair_policy` of
-            `create_pretraining_data` whose labels mean what this objective learns.
+            `create_pretraining_data` whose labels mean what this objective learns, or
+            whose records have none.
         head: str. Head of the model that is trained, a name of `heads.HEADS`.
     """
 
@@ -275,10 +276,12 @@ NEXT_SENTENCE = dataclasses.replace(SENTENCE_ORDER, name="nsp", title="NSP")
 ALBERT = Objective(
     name="albert",
     terms=(MASKED_LM, SENTENCE_ORDER),
-    pair_policies=("clean", "original", "none"),
+    pair_policies=("clean", "original", *features.UNLABELLED_POLICIES),
 )
 BERT = Objective(
-    name="bert", terms=(MASKED_LM, NEXT_SENTENCE), pair_policies=("nsp", "none")
+    name="bert",
+    terms=(MASKED_LM, NEXT_SENTENCE),
+    pair_policies=("nsp", *features.UNLABELLED_POLICIES),
 )
 OBJECTIVES = {one.name: one for one in (ALBERT, BERT)}
 

@@ -137,7 +137,7 @@ def test_masks_that_an_evaluation_cannot_have(settings):
 def test_labels_must_mean_what_is_learned(make, records, objective):
     wrong = {"albert": "nsp", "bert": "clean"}[objective]
     given = {"learned": OBJECTIVES[objective], "max_predictions_per_seq": None}
-    for policy in ("clean", "nsp", "none"):
+    for policy in ("clean", "nsp", "none", "segments"):
         data = records(pair_policy=policy, max_seq_length=64)
         message = f"={objective} requires .*--input_file=.*--pair_policy={policy}"
         refused = pytest.raises(UsageError, match=message)

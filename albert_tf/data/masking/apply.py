@@ -73,12 +73,13 @@ def choose(
         padding_mask: int32 `[B, T]`. 1 = a real token.
         keys: uint64 `[B]`, from `keyed_random.row_keys`.
         config: `MaskingConfig`. What to choose.
-        vocab: `VocabInfo`. Its special ids are never chosen.
+        vocab: `VocabInfo`. Its special ids are not chosen, unless the rules say so.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
     """
     real = padding_mask > 0
     table = np.zeros(vocab.vocab_size, np.int32)
-    table[[vocab.cls_id, vocab.sep_id, vocab.mask_id, vocab.pad_id]] = 1
+    if config.rules != "roberta":
+        table[[vocab.cls_id, vocab.sep_id, vocab.mask_id, vocab.pad_id]] = 1
     if config.rules == "albert_tf":  # the original also masks unknown tokens
         table[list(vocab.special_ids)] = 1
     known = (token_ids >= 0) & (token_ids < vocab.vocab_size)  # others are an error
@@ -101,7 +102,7 @@ def _find_words(maskable, token_boundary, config, xp):
     """Returns the word of each token, `[B, T]` from 0, and whether it starts one."""
     if config.unit == "piece":
         starts = maskable
-    elif config.rules == "albert_tf":
+    elif config.rules != "original":
         starts = maskable & ((token_boundary > 0) | ~xp.shift(maskable, False))
     else:  # a word continues after [SEP] if it has no boundary
         starts = maskable & ((token_boundary > 0) | (xp.cumsum(maskable) == 1))

@@ -11,7 +11,7 @@ _CHOICES = {
     "unit": ("whole_word", "piece"),
     "ngram_distribution": ("inverse", "reversed", "uniform", "geometric"),
     "replace_per": ("token", "span"),
-    "rules": ("albert_tf", "original"),
+    "rules": ("albert_tf", "original", "roberta"),
 }
 
 # What the published models do, as changes to ALBERT's defaults.
@@ -19,7 +19,8 @@ _PRESETS = {
     "albert": {},
     "bert": {"unit": "piece", "max_ngram": 1},
     "bert_wwm": {"max_ngram": 1},
-    "roberta": {"unit": "piece", "max_ngram": 1},
+    # fairseq's masked_lm chooses among all positions, <s> and </s> included.
+    "roberta": {"unit": "piece", "max_ngram": 1, "rules": "roberta"},
     # SpanBERT, section 3.1: lengths from Geo(0.2) cut at 10, one action per span.
     "spanbert": {
         "max_ngram": 10,
@@ -63,7 +64,9 @@ class MaskingConfig:
         replace_per: str. "token" draws the replacement for each token, "span" once for
             each run of neighbouring chosen tokens.
         rules: str. "albert_tf" never lets a run cross a special token and never uses a
-            special token as replacement; "original" does both, as the original code.
+            special token as replacement; "original" does both, as the original code,
+            and masks unknown tokens; "roberta" is "albert_tf", but that every token may
+            be chosen, [CLS], [SEP] and unknown ones included.
     """
 
     unit: str = "whole_word"

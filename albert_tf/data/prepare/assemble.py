@@ -11,7 +11,6 @@ from albert_tf.data.keyed_random import KeyedRandom
 from albert_tf.data.masking import apply as masking
 from albert_tf.data.masking import ops
 from albert_tf.data.masking.config import VocabInfo
-from albert_tf.data.prepare import pairs
 from albert_tf.data.records import tfrecord
 
 _MASK_ROWS = 256  # rows masked at a time
@@ -27,17 +26,6 @@ class Batch(NamedTuple):
     tokens: dict[str, np.ndarray]  # int32 [sum of lengths], by batch key
     lengths: np.ndarray  # int64 [N]
     labels: np.ndarray  # int64 [N]
-
-
-def separate(ids, documents, sep_id: int):
-    """Appends [SEP] to each document, as part of its last segment."""
-    ends = [document.borders[-1] for document in documents]
-    shifted = []
-    for k, document in enumerate(documents):
-        borders = [border + k for border in document.borders]
-        borders[-1] += 1
-        shifted.append(pairs.Document(document.key, borders))
-    return np.insert(ids, ends, sep_id), shifted
 
 
 def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
@@ -110,7 +98,7 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
         features.record_name(name): (values, batch.lengths)
         for name, values in batch.tokens.items()
     }
-    if config.pairs.policy != "none":  # a single segment has no order
+    if config.pairs.is_labelled:
         columns[features.NEXT_SENTENCE_LABELS] = (batch.labels, ones)
     return tfrecord.serialize_batch(columns)
 

@@ -21,7 +21,7 @@ from albert_tf.data.corpus.documents import RawDocument, document_sentences
 from albert_tf.data.keyed_random import KeyedRandom
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import pairs
-from albert_tf.data.prepare.assemble import assemble, separate, serialize, shuffled
+from albert_tf.data.prepare.assemble import assemble, serialize, shuffled
 from albert_tf.data.prepare.pairs import PairConfig
 
 BLOCK_CHARS = 1 << 20
@@ -123,8 +123,11 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
     for document in documents:
         sentences += document_sentences(document, config.language)
         document_splits.append(len(sentences))
-    if not getattr(tokenizer, "collapses_white_space", True):
-        # Here the space before a word is part of it, but the splitter dropped it.
+    rules = config.pairs.rules
+    keeps_spaces = not getattr(tokenizer, "collapses_white_space", True)
+    if keeps_spaces and rules.separated != "sentences":
+        # Here the space before a word is part of it, but the splitter dropped it. After
+        # a [SEP], a sentence begins without one, as RoBERTa's.
         first = set(document_splits)
         sentences = [s if k in first else f" {s}" for k, s in enumerate(sentences)]
     ids, sentence_splits = tokenizer.encode_batch_flat(sentences)
@@ -140,8 +143,7 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         unknown_tokens=int(np.count_nonzero(ids == tokenizer.unk_id)),
     )
     longest = max(zip(sizes, [d.key for d in kept], strict=True), default=(0, (0, 0)))
-    if config.pairs.policy == "none":
-        ids, kept = separate(ids, kept, tokenizer.sep_id)
+    ids, kept = pairs.separate(ids, kept, rules, tokenizer.sep_id)
     word_starts = tokenizer.word_start_table()[ids]
     payloads: list[bytes] = []
     lengths = np.zeros(config.pairs.max_seq_length + 1, np.int64)

@@ -36,9 +36,14 @@ class CreateSettings(CorpusSettings):
         max_seq_length: Maximum number of tokens per example.
         pair_policy: clean: sentence order prediction with balanced labels. original: as
             the original script, which sometimes pairs a segment with a random document.
-            nsp: BERT's next sentence prediction. none: one segment per example.
+            nsp: BERT's next sentence prediction. Without labels: none: one segment,
+            also across documents. full_sentences: RoBERTa's, with a separator after
+            each sentence; doc_sentences: the same inside a document. doc: one segment
+            inside a document (SpanBERT). segments: two consecutive ones (ELECTRA).
         random_next_sentence: The same as --pair_policy=nsp.
-        short_seq_prob: Fraction of examples made shorter.
+        short_seq_prob: Fraction of examples made shorter. Default: as in the original
+            of the pair policy: 0.1, 0.05 (segments), or 0 (doc, doc_sentences,
+            full_sentences).
         masking: dynamic: records without masks. static: masked records.
         do_whole_word_mask: Mask whole words.
         do_permutation: Not supported.
@@ -73,9 +78,9 @@ class CreateSettings(CorpusSettings):
     do_lower_case: bool | None = None
     keep_accents: bool | None = None
     max_seq_length: int = 512
-    pair_policy: str = setting("clean", choices=POLICIES)
+    pair_policy: str = setting("clean", choices=tuple(POLICIES))
     random_next_sentence: bool = False
-    short_seq_prob: float = setting(0.1, minimum=0, maximum=1)
+    short_seq_prob: float | None = setting(None, minimum=0, maximum=1)
     masking: str = setting("dynamic", choices=("dynamic", "static"))
     do_whole_word_mask: bool = True
     do_permutation: bool = False

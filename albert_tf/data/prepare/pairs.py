@@ -2,7 +2,7 @@
 
 Only lengths are considered. A document is the list of its segment borders in a flat
 array of token ids, and an example five numbers: where A and B begin and end in that
-array, and the label. Policies:
+array, and the label. Policies with a label:
 
   * `clean`: consecutive text split in two, order swapped for half of the examples
     (sentence order prediction). A chunk of one segment is split at the word start
@@ -13,12 +13,24 @@ array, and the label. Policies:
   * `original`: as google-research/albert; a chunk of one segment takes B from another
     document with label 1, which makes 52-62% of the labels 1.
   * `nsp`: BERT's next sentence prediction; B is from another document half the time.
-  * `none`: RoBERTa's FULL-SENTENCES; one segment, filled over document borders with
-    [SEP] between documents, label 0.
+
+Without one (label 0, which is not recorded):
+
+  * `none`: one segment, filled over document borders with [SEP] between documents.
+  * `full_sentences`: RoBERTa's FULL-SENTENCES, as fairseq's `complete`: [SEP] after
+    each sentence, and one more between documents.
+  * `doc_sentences`: RoBERTa's DOC-SENTENCES (`complete_doc`): the same inside one
+    document.
+  * `doc`: one segment inside one document, without [SEP] in it (SpanBERT).
+  * `segments`: ELECTRA's; two consecutive segments, and in a tenth of the examples one.
+    Sentences are added until the length is reached, A ends near its half, and what is
+    too long is cut off. In the original, a short sentence after the beginning of B may
+    still go to A; here both are consecutive text.
 
 For `original` and `nsp`, the other document is from the same block.
 """
 
+import functools
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,14 +39,45 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf import features
 from albert_tf.data import keyed_random
 from albert_tf.data.keyed_random import KeyedRandom
 from albert_tf.errors import require
 
-POLICIES = ("clean", "original", "nsp", "none")
 MIN_SPLIT = 8
 MAX_SEQ_LENGTH = 1 << 16
 _MIN_TARGET = 2
+_MIN_SEGMENTS = 5  # shortest target of `segments`, [CLS] and [SEP] included
+_ONE_SEGMENT = 0.1  # fraction of the examples of `segments` without B
+
+
+class Policy(NamedTuple):
+    """What the examples of a pair policy are.
+
+    Attributes:
+        segments: int. Maximum number of segments.
+        crosses: bool. Whether an example may go on in the next document.
+        separated: str. What ends with [SEP] inside a segment: "", "documents" or
+            "sentences" (and then, if examples cross documents, these too).
+        short_seq_prob: float. Default of `PairConfig`, as in the original.
+    """
+
+    segments: int
+    crosses: bool = False
+    separated: str = ""
+    short_seq_prob: float = 0.1
+
+
+POLICIES = {
+    "clean": Policy(2),
+    "original": Policy(2),
+    "nsp": Policy(2),
+    "none": Policy(1, crosses=True, separated="documents"),
+    "full_sentences": Policy(1, True, "sentences", 0.0),
+    "doc_sentences": Policy(1, False, "sentences", 0.0),
+    "doc": Policy(1, short_seq_prob=0.0),
+    "segments": Policy(2, short_seq_prob=0.05),
+}
 
 
 @dataclass(frozen=True)
@@ -45,25 +88,43 @@ class PairConfig:
         policy: str. One of `POLICIES`.
         max_seq_length: int. Maximum number of tokens per example, [CLS] and [SEP]
             included.
-        short_seq_prob: float. Probability of a shorter target length. Drawn for each
-            example; with `original` and `nsp` for each document, as in the original.
+        short_seq_prob: float. Probability of a shorter target length; None for that
+            of the policy. Drawn for each example; with `original` and `nsp` for each
+            document, as in the original.
         seed: int. Seed of all random choices.
     """
 
     policy: str = "clean"
     max_seq_length: int = 512
-    short_seq_prob: float = 0.1
+    short_seq_prob: float | None = None
     seed: int = 12345
 
     def __post_init__(self):
+        require(
+            self.policy in POLICIES,
+            f"policy: must be one of {', '.join(POLICIES)}",
+            self.policy,
+        )
+        if self.short_seq_prob is None:
+            object.__setattr__(self, "short_seq_prob", self.rules.short_seq_prob)
         fits = 8 <= self.max_seq_length <= MAX_SEQ_LENGTH
         rule = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
         require(fits, rule, self.max_seq_length)
 
     @property
+    def rules(self) -> Policy:
+        """Returns what the policy says."""
+        return POLICIES[self.policy]
+
+    @property
+    def is_labelled(self) -> bool:
+        """Returns whether an example has a label."""
+        return self.policy not in features.UNLABELLED_POLICIES
+
+    @property
     def max_tokens(self) -> int:
         """Returns the room for text: without [CLS] and one [SEP] per segment."""
-        return self.max_seq_length - (2 if self.policy == "none" else 3)
+        return self.max_seq_length - 1 - self.rules.segments
 
     def target(self, rng: KeyedRandom) -> int:
         """Draws the target number of text tokens."""
@@ -73,7 +134,7 @@ class PairConfig:
 
 
 class Example(NamedTuple):
-    """Borders in the flat token array; B is empty with the policy `none`."""
+    """Borders in the flat token array; B may be empty."""
 
     a_start: int
     a_end: int
@@ -128,8 +189,8 @@ def plan_examples(
     """Divides the documents of a block into examples.
 
     Args:
-        documents: Sequence. In the order of their text in the flat array. For `none`,
-            the last segment of each ends with the [SEP] between documents.
+        documents: Sequence. In the order of their text in the flat array, with the
+            separators of the policy (see `separate`).
         config: `PairConfig`. How to divide them.
         word_starts: bool `[tokens]` of the flat array. Where text may be split.
         repeat: int. Index of the pass, below `dupe_factor`.
@@ -144,19 +205,60 @@ def plan_examples(
         return [], counts
     if config.policy in ("original", "nsp"):
         return _plan_with_others(documents, config, repeat, counts), counts
-    if config.policy == "none":
-        return _plan_full(documents, config, word_starts, repeat, counts), counts
     key = documents[0].key
-    labels = _balanced_labels(config.seed, keyed_random.LABELS, repeat, *key)
+    if config.policy == "clean":
+        labels = _balanced_labels(config.seed, keyed_random.LABELS, repeat, *key)
+        plan = functools.partial(_plan_clean, labels)
+    else:
+        plan = _plan_segments if config.rules.segments == 2 else _plan_one
+    separators = _separators(documents, config.rules)
+    if config.rules.crosses:
+        inner = [border for document in documents for border in document.borders[1:]]
+        documents = [Document(key, documents[0].borders[:1] + inner)]
+    # A separator at the end of an example is the [SEP] that it ends with anyway.
+    room = config.max_tokens + (config.rules.separated == "sentences")
     examples: list[Example] = []
-    for document in documents:
-        examples += _plan_clean(document, config, word_starts, repeat, labels, counts)
+    for key, borders in documents:
+        rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *key)
+        borders = _cut_long(borders, room, word_starts, counts)
+        examples += plan(borders, config, word_starts, separators, rng, counts)
     return examples, counts
 
 
-def _plan_clean(document, config, word_starts, repeat, labels, counts):
-    rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *document.key)
-    borders = _cut_long(document.borders, config.max_tokens, word_starts, counts)
+def separate(ids, documents: Sequence[Document], rules: Policy, sep_id: int):
+    """Puts [SEP] where a policy wants it inside a segment.
+
+    That of a sentence is part of it, the one more between documents a segment of its
+    own, and that of a document part of its last segment.
+
+    Returns:
+        int `[tokens + separators]` ids, and the documents with the borders in them.
+    """
+    if not rules.separated:
+        return ids, documents
+    places, shifted = [], []
+    for key, (start, *ends) in documents:
+        borders = [start + len(places)]
+        for end in ends:
+            if rules.separated == "sentences" or end == ends[-1]:
+                places.append(end)
+            borders.append(end + len(places))
+        if rules.separated == "sentences" and rules.crosses:
+            places.append(ends[-1])
+            borders.append(borders[-1] + 1)
+        shifted.append(Document(key, borders))
+    return np.insert(ids, places, sep_id), shifted
+
+
+def _separators(documents, rules: Policy) -> set[int]:
+    """Returns the borders that come after a separator."""
+    if rules.separated == "sentences":
+        return {border for document in documents for border in document.borders[1:]}
+    return {document.borders[-1] for document in documents if rules.separated}
+
+
+def _plan_clean(labels, borders, config, word_starts, separators, rng, counts):
+    del separators
     last = len(borders) - 1
     i = 0
     while i < last:
@@ -225,28 +327,53 @@ def _from_other(documents, k, length, rng):
     return borders[begin], borders[end]
 
 
-def _plan_full(documents, config, word_starts, repeat, counts):
-    """Fills examples with one segment after another, across documents."""
-    key = documents[0].key
-    rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *key)
-    borders = documents[0].borders[:1]
-    for document in documents:
-        borders += document.borders[1:]
-    separators = {document.borders[-1] for document in documents}
-    borders = _cut_long(borders, config.max_tokens, word_starts, counts)
+def _plan_one(borders, config, word_starts, separators, rng, counts):
+    """Fills examples of one segment with whole sentences."""
+    del word_starts, counts
+    slack = config.rules.separated == "sentences"
     last = len(borders) - 1
-    examples = []
     i = 0
     while i < last:
         start = borders[i]
-        start += start + 1 in separators  # a cut can leave a separator in front
-        target = config.target(rng)
-        j = max(bisect_right(borders, start + target, i + 1) - 1, i + 1)
+        if not slack:
+            start += start + 1 in separators  # a cut can leave a separator in front
+        most = start + config.target(rng)
+        j = max(bisect_right(borders, most + slack, i + 1) - 1, i + 1)
         end = borders[j] - (borders[j] in separators)
+        if end > most and j > i + 1:  # the last sentence was cut and has no [SEP]
+            j -= 1
+            end = borders[j] - (borders[j] in separators)
         if end > start:
-            examples.append(Example(start, end, end, end, 0))
+            yield Example(start, end, end, end, 0)
         i = j
-    return examples
+
+
+def _plan_segments(borders, config, word_starts, separators, rng, counts):
+    """Does what ELECTRA's ExampleBuilder does, with consecutive segments."""
+    del word_starts, separators
+    size = config.max_seq_length
+    last = len(borders) - 1
+    i = 0
+    while i < last:
+        start, target = borders[i], size
+        if rng.random() < config.short_seq_prob:
+            target = rng.integer(_MIN_SEGMENTS, size)
+        j = min(bisect_left(borders, start + target, i + 1), last)
+        half = (target - 3) // 2
+        k = j if rng.random() < _ONE_SEGMENT else i + 1
+        while k < j and (
+            borders[k + 1] - start < half
+            or (borders[k] - start < half and rng.random() < 0.5)
+        ):
+            k += 1
+        middle, end = borders[k], borders[j]
+        a_end = min(middle, start + size - 2)
+        b_end = min(end, max(middle, middle + size - 3 - (a_end - start)))
+        cut = (middle - a_end) + (end - b_end)
+        counts["examples_truncated"] += cut > 0
+        counts["tokens_truncated"] += cut
+        yield Example(start, a_end, middle, b_end, 0)
+        i = j
 
 
 def _cut_long(borders, max_tokens, word_starts, counts):

@@ -17,7 +17,7 @@ from albert_tf.data.masking.ops_graph import TENSORFLOW
 from albert_tf.errors import UsageError
 from tests.data.synthetic_records import VOCAB, make_batch, make_example, mask_example
 
-PRESETS = ("albert", "bert", "bert_wwm", "spanbert", "electra")
+PRESETS = ("albert", "bert", "bert_wwm", "roberta", "spanbert", "electra")
 
 
 def keys_of(seed, epoch, examples, xp=NUMPY):
@@ -120,7 +120,8 @@ def test_row_depends_on_its_key_alone(rows, config):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_numpy_eager_and_tf_data_agree(preset, rules):
     rng = np.random.default_rng(5)
-    config = MaskingConfig.from_preset(preset, max_predictions_per_seq=9, rules=rules)
+    changes = {} if preset == "roberta" else {"rules": rules}
+    config = MaskingConfig.from_preset(preset, max_predictions_per_seq=9, **changes)
     # Long words make some rows need the exact filling.
     rows = [make_example(rng, n, w) for n in (3, 5, 17, 43, 61) for w in (0.1, 0.6)]
     batch = make_batch(rows, 61)
@@ -250,6 +251,23 @@ def test_span_replacement_is_one_action_a_run():
     is_mask = new == VOCAB.mask_id
     assert joined.any() and is_mask.any() and not is_mask[valid].all()
     assert (is_mask[:, 1:] == is_mask[:, :-1])[joined].all()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_special_tokens_are_masked_as_in_roberta_only(preset):
+    batch = long_batch(600, 41)
+    out = mask(batch, MaskingConfig.from_preset(preset))
+    chosen = out["mask_ids"][out["mask_weights"] > 0]
+    specials = [VOCAB.cls_id, VOCAB.sep_id]
+    share = np.isin(chosen, specials).mean()
+    if preset != "roberta":
+        assert share == 0
+        return
+    expected = np.isin(batch["token_ids"], specials).mean()
+    assert abs(share - expected) < 4 * np.sqrt(expected / len(chosen))
+    assert not np.isin(out["mask_ids"], VOCAB.pad_id)[out["mask_weights"] > 0].any()
+    # fairseq: 15% of all positions, special ones counted.
+    assert (out["mask_weights"].sum(axis=1) == round(0.15 * 41)).all()
 
 
 def test_electra_never_puts_random_pieces():

@@ -1,5 +1,7 @@
 """Blocks of documents to serialized records, as the settings say."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,37 @@ def test_full_sentences_have_one_segment(tokenizer):
     assert separators > 10  # examples go over the ends of documents
     total = sum(len(record["input_ids"]) - 2 for record in found) - separators
     assert total == len(_flat_text(tokenizer))
+
+
+def test_roberta_has_a_separator_after_each_sentence(tokenizer):
+    documents = [RawDocument(0, k, ["One two.", "Three."], True) for k in range(2)]
+    made = blocks.process_block(documents, _config("full_sentences"), tokenizer)
+    (record,) = (parse(payload) for payload in made["train"].payloads)
+    assert "next_sentence_labels" not in record
+    sep = tokenizer.sep_id
+    one, two = (tokenizer.encode(text) for text in documents[0].texts)
+    document = [*one, sep, *two, sep, sep]
+    expected = [tokenizer.cls_id, *document, *document]
+    np.testing.assert_array_equal(record["input_ids"], expected)
+
+
+# The first digits of the sha256 of the records of each policy of earlier versions.
+_EARLIER = {
+    "clean": ("0f85fe5e8aaca205", "6ec5d23e7f110e4b"),
+    "original": ("93c728feb7716176", "7f36b3878c6a8128"),
+    "nsp": ("009f375d9ebebd90", "c091b010783fb611"),
+    "none": ("2682a302390c1a16", "2fafd6b118b864e0"),
+}
+
+
+@pytest.mark.parametrize("policy", _EARLIER)
+def test_records_are_the_bytes_of_earlier_versions(tokenizer, policy):
+    for masking, expected in zip(("dynamic", "static"), _EARLIER[policy], strict=True):
+        config = _config(policy, masking=masking, dupe_factor=2, eval_fraction=0.2)
+        documents = list(Corpus(INPUT).documents())
+        made = blocks.process_block(documents, config, tokenizer)["train"]
+        sha256 = hashlib.sha256(b"".join(made.payloads)).hexdigest()
+        assert sha256.startswith(expected)
 
 
 def test_static_records_are_the_originals(tokenizer):

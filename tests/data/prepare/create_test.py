@@ -417,6 +417,11 @@ def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
     # The end of the document is a [SEP] as well.
     assert tokenizer.decode(record["input_ids"]) == text.strip()
     assert "next_sentence_labels" not in record
+    # After a separator, as in RoBERTa's records, sentences have none.
+    config = _config(policy="doc_sentences", eval_fraction=0)
+    _make(tmp_path / "o/t", tokenizer, config, path, "paragraphs", num_shards=1)
+    record = parse(tfrecord.RecordSet(str(tmp_path / "o/t"))[0])
+    assert tokenizer.decode(record["input_ids"]) == text.strip().replace(". ", ".")
 
 
 def test_the_environment_does_not_change_a_byte(records, tmp_path, run_python):

@@ -1,5 +1,6 @@
 """Properties of the sentence pairs, and the statistics of the original's file."""
 
+import itertools
 import json
 from collections import Counter
 
@@ -8,15 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from albert_tf.data import keyed_random
 from albert_tf.data.corpus import corpus
-from albert_tf.data.prepare import assemble, blocks, pairs
+from albert_tf.data.prepare import blocks, pairs
 from albert_tf.data.prepare.pairs import PairConfig
 from tests.tiny import GOLDEN, TEXT
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 70), max_size=12), min_size=1, max_size=8)
 
 
-def _documents(lengths, separators=False):
+def _documents(lengths, policy="clean"):
     """Documents of given sentence lengths, and a word start at every third token."""
     flat = [n for document in lengths for n in document]
     splits = np.concatenate([[0], np.cumsum(flat)]).astype(np.int64)
@@ -24,8 +26,7 @@ def _documents(lengths, separators=False):
     keys = [(0, k) for k in range(len(lengths))]
     documents = pairs.make_documents(keys, splits, counts.astype(np.int64))
     ids = np.arange(int(splits[-1]))
-    if separators:
-        ids, documents = assemble.separate(ids, documents, -1)
+    ids, documents = pairs.separate(ids, documents, pairs.POLICIES[policy], -1)
     return documents, ids, (np.arange(len(ids)) % 3 == 0)
 
 
@@ -69,20 +70,136 @@ def test_pairs_of_the_other_policies_fit(lengths, policy, size):
         assert a_end - a_start + b_end - b_start <= config.max_tokens
 
 
-@hypothesis.given(DOCUMENTS, st.sampled_from([8, 24, 61]))
-def test_full_sentences_lose_nothing_but_separators(lengths, size):
-    documents, ids, starts = _documents(lengths, separators=True)
-    config = PairConfig("none", size, 0.3, 1)
+@hypothesis.given(
+    DOCUMENTS,
+    st.sampled_from(["none", "full_sentences", "doc_sentences", "doc"]),
+    st.sampled_from([8, 24, 61]),
+)
+def test_one_segment_loses_nothing_but_separators(lengths, policy, size):
+    documents, ids, starts = _documents(lengths, policy)
+    config = PairConfig(policy, size, 0.3, 1)
     plan, counts = pairs.plan_examples(documents, config, starts)
     found = []
     for a_start, a_end, b_start, b_end, label in plan:
         assert label == 0 and b_start == b_end
         assert 0 < a_end - a_start <= config.max_tokens
         text = ids[a_start:a_end].tolist()
-        assert text[0] != -1 and text[-1] != -1
+        if policy == "none":
+            assert text[0] != -1 and text[-1] != -1
+        if not config.rules.crosses:
+            assert any(
+                d.borders[0] <= a_start and a_end <= d.borders[-1] for d in documents
+            )
         found += text
     assert [i for i in found if i != -1] == [i for i in ids.tolist() if i != -1]
     assert not counts["tokens_truncated"]
+
+
+def _fairseq_blocks(documents, size, crosses):
+    """`TokenBlockDataset` of fairseq: break mode `complete`, or `complete_doc`.
+
+    A document is a list of sentences, each with its </s> (-1), and a line that is only
+    </s> ends it. Rows are `<s>` and a block of at most size - 1 tokens.
+    """
+    lines = [line for document in documents for line in (*document, [-1])]
+    found, block = [], []
+    for line in lines:
+        is_end = not crosses and line == [-1]
+        if block and (is_end or len(block) + len(line) > size - 1):
+            found.append(block)
+            block = []
+        if not is_end:
+            block = block + line
+    # What is only </s> teaches nothing.
+    return [block for block in [*found, block] if set(block) - {-1}]
+
+
+@hypothesis.given(
+    st.lists(
+        st.lists(st.integers(1, 22), min_size=1, max_size=12), min_size=1, max_size=8
+    ),
+    st.sampled_from(["full_sentences", "doc_sentences"]),
+    st.sampled_from([24, 61]),
+)
+def test_rows_are_those_of_roberta(lengths, policy, size):
+    documents, ids, starts = _documents(lengths, policy)
+    plan, _ = pairs.plan_examples(documents, PairConfig(policy, size), starts)
+    found = [[*ids[e.a_start : e.a_end].tolist(), -1] for e in plan]
+    numbers = iter(range(10_000))
+    texts = [
+        [[*itertools.islice(numbers, n), -1] for n in document] for document in lengths
+    ]
+    expected = _fairseq_blocks(texts, size, policy == "full_sentences")
+    assert found == expected
+
+
+def _electra_segments(sentences, size, short, rng):
+    """`ExampleBuilder` of google-research/electra on one document.
+
+    But B is everything after its first sentence; there, a later sentence that is short
+    enough goes to A.
+    """
+    current, examples = [], []
+
+    def draw_target():
+        return rng.integer(5, size) if rng.random() < short else size
+
+    target = draw_target()
+    for number, sentence in enumerate(sentences, 1):
+        current.append(sentence)
+        if sum(map(len, current)) < target and number < len(sentences):
+            continue
+        first_target = 100_000 if rng.random() < 0.1 else (target - 3) // 2
+        first, second = [], []
+        for part in current:
+            if not first or (
+                not second
+                and (
+                    len(first) + len(part) < first_target
+                    or (len(first) < first_target and rng.random() < 0.5)
+                )
+            ):
+                first = first + part
+            else:
+                second = second + part
+        first = first[: size - 2]
+        second = second[: max(0, size - len(first) - 3)]
+        examples.append((first, second))
+        current = []
+        if number < len(sentences):
+            target = draw_target()
+    return examples
+
+
+@hypothesis.given(DOCUMENTS, st.integers(0, 5), st.sampled_from([73, 90]))
+def test_segments_are_those_of_electra(lengths, seed, size):
+    documents, ids, starts = _documents(lengths)
+    config = PairConfig("segments", size, 0.3, seed)
+    plan, counts = pairs.plan_examples(documents, config, starts)
+    found, used = [], 0
+    for a_start, a_end, b_start, b_end, label in plan:
+        assert label == 0
+        found.append((ids[a_start:a_end].tolist(), ids[b_start:b_end].tolist()))
+        used += a_end - a_start + b_end - b_start
+    expected = []
+    for key, borders in documents:
+        rng = pairs.KeyedRandom(seed, keyed_random.DOCUMENT, 0, *key)
+        text = [list(range(*ends)) for ends in itertools.pairwise(borders)]
+        expected += _electra_segments(text, size, 0.3, rng)
+    assert found == expected
+    assert used + counts["tokens_truncated"] == len(ids)
+
+
+def test_lengths_are_shortened_as_often_as_in_the_original():
+    shares = {name: PairConfig(name).short_seq_prob for name in pairs.POLICIES}
+    zero = dict.fromkeys(("full_sentences", "doc_sentences", "doc"), 0)
+    tenth = dict.fromkeys(("clean", "original", "nsp", "none"), 0.1)
+    assert shares == {**tenth, **zero, "segments": 0.05}
+    documents, _, starts = _documents([[7] * 9000])
+    plan, _ = pairs.plan_examples(documents, PairConfig("segments", 128), starts)
+    single = np.mean([e.b_end == e.b_start for e in plan])
+    # A tenth, and the shortest of the 5% short ones, which hold one sentence.
+    assert abs(single - 0.1) < 3 * np.sqrt(0.09 / len(plan))
 
 
 def test_documents_do_not_depend_on_their_neighbours():

@@ -21,7 +21,8 @@ GROUPS = {
         "input input_file predictions prediction_dir text task data_dir split "
         "train_file dev_file test_file eval_file text_column text_pair_column "
         "label_column text_field language on_bad_input",
-        "input_format input_file_mode dev_fraction max_train_examples table_kind "
+        "input_format source_temperature input_file_mode dev_fraction "
+        "max_train_examples table_kind "
         "context_column question_column choice_columns tokens_column tags_column "
         "id_column copy_columns labels many_labels label_separator skip_label "
         "problem_type delimiter header quoting columns download tfds_data_dir",

@@ -4,6 +4,7 @@ An input is a comma-separated list of
   * files or globs, `gs://` too, each plain or gzip, in one of the formats below;
   * `tfds:<name>[/<config>][:<version>]`, the training split of a TFDS text set;
   * `docstrings:` or `docstrings:max_bytes=20000000`, the embedded corpus.
+Sources with names and weights are described in `sources`.
 
 Formats: `lines` (one sentence per line, blank lines between documents: the original's),
 `paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`,
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from albert_tf.data.corpus import docstrings, formats
+from albert_tf.data.corpus import docstrings, formats, sources
 from albert_tf.data.corpus.documents import (
     RawDocument,
     check_language,
@@ -77,6 +78,7 @@ class Source(NamedTuple):
     format: str  # one of FORMATS except auto, or "tfds", "docstrings"
     size: int  # bytes, at most; 0 where unknown
     modified: int = 0  # nanoseconds since 1970; 0 where unknown
+    part_of: str = ""  # the named source that it belongs to
 
 
 class Corpus:
@@ -85,10 +87,12 @@ class Corpus:
     Args:
         inputs: str. See the module's docstring.
         input_format: str. One of `FORMATS`, for all files.
+        source_temperature: float or None. See `sources.read_sources`.
         **options: Other fields of `CorpusSettings`.
 
     Attributes:
         sources: list of `Source`.
+        named: dict. `NamedSource` by name; empty if the inputs have no names.
         counts: Counter. What was skipped or cut; complete once everything is read.
         sha256: dict. Source name -> hex digest of its bytes on disk, once read.
 
@@ -98,12 +102,21 @@ class Corpus:
         UsageError: If an argument is invalid.
     """
 
-    def __init__(self, inputs: str, input_format: str = "auto", **options):
+    def __init__(
+        self,
+        inputs: str,
+        input_format: str = "auto",
+        *,
+        source_temperature: float | None = None,
+        **options,
+    ):
         self.settings = CorpusSettings(input_format=input_format, **options)
         check_fields(self.settings)
         self.counts: Counter = Counter()
         self.sha256: dict[str, str] = {}
         self._bad = BadRows(self.settings.on_bad_input, self.counts)
+        self.source_temperature = source_temperature
+        self.named = sources.read_sources(inputs, source_temperature)
         self.sources = self._find(inputs)
         if input_format == "auto":
             self._log_formats()
@@ -126,23 +139,32 @@ class Corpus:
                 yield RawDocument(k, number, document, is_split)
 
     def _find(self, inputs: str) -> list[Source]:
-        names: dict[str, str] = {}
-        for part in filter(None, map(str.strip, inputs.split(","))):
-            scheme = part.partition(":")[0]
-            if scheme in ("tfds", "docstrings"):
-                names.setdefault(part, scheme)
-                continue
-            matches = [p for p in streams.glob(part) if not files.is_folder(p)]
+        names: dict[str, tuple[str, str]] = {}
+        parts = [(part, "") for part in map(str.strip, inputs.split(",")) if part]
+        if self.named:
+            parts = [(i, name) for name, s in self.named.items() for i in s.inputs]
+        for part, named in parts:
+            kind = part.partition(":")[0]
+            is_file, matches = kind not in ("tfds", "docstrings"), [part]
+            if is_file:
+                kind = self.settings.input_format
+                matches = [p for p in streams.glob(part) if not files.is_folder(p)]
             if not matches:
                 hint = "no such file, and no file matches it as a pattern"
                 if files.exists(part):
                     hint = f"is a folder; use a pattern such as '{part}/*.txt'"
                 raise DataError(f"input_file: {part}: {hint}")
             for path in matches:
-                self.counts["inputs_repeated"] += path in names
-                names.setdefault(path, self.settings.input_format)
+                is_new = path not in names
+                self.counts["inputs_repeated"] += is_file and not is_new
+                _, other = names.setdefault(path, (kind, named))
+                rule = f"input_file: {path}: must be in one source"
+                require(other == named, rule, other, named, error=DataError)
         require(names, "input_file: must name an input", inputs)
-        return [self._source(name, kind) for name, kind in names.items()]
+        return [
+            self._source(path, kind)._replace(part_of=named)
+            for path, (kind, named) in names.items()
+        ]
 
     def _source(self, name: str, kind: str) -> Source:
         if kind == "docstrings":

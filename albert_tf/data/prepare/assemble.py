@@ -155,8 +155,7 @@ def _count_masks(padded, masked, counts: Counter) -> None:
             counts[f"masked_ngrams_of_{n}"] += grams
 
 
-def shuffled(payloads: list[bytes], seed: int, key: tuple[int, int]) -> list[bytes]:
-    """Returns payloads in a keyed order: the original reads its files front to back."""
+def shuffled(size: int, seed: int, key: tuple[int, int]) -> list[int]:
+    """Returns a keyed order of records: the original reads its files front to back."""
     rng = KeyedRandom(seed, keyed_random.ORDER, *key)
-    order = sorted((rng.bits(), k) for k in range(len(payloads)))
-    return [payloads[k] for _, k in order]
+    return [k for _, k in sorted((rng.bits(), k) for k in range(size))]

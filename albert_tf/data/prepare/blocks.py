@@ -64,6 +64,7 @@ class Records(NamedTuple):
 
     payloads: list[bytes]  # serialized examples
     counts: Counter  # sums for the data card
+    sizes: np.ndarray  # int32 [N], number of tokens of each record
     lengths: np.ndarray  # int64 [S + 1], number of examples of each length
     longest: tuple[int, int, int]  # tokens, source, number of the longest document
 
@@ -71,12 +72,14 @@ class Records(NamedTuple):
 def source_groups(corpus: Corpus) -> list[list[int]]:
     """Groups neighbouring small files, so that blocks are not tiny.
 
-    Each group is read by one reader; blocks never span groups.
+    Each group is read by one reader and is of one named source; blocks never span
+    groups.
     """
     groups: list[list[int]] = []
     room = 0
     for k, source in enumerate(corpus.sources):
-        if not groups or room <= 0 or not source.size:
+        named = groups and corpus.sources[groups[-1][0]].part_of
+        if not groups or room <= 0 or not source.size or source.part_of != named:
             groups.append([])
             room = BLOCK_CHARS if source.size else 0
         groups[-1].append(k)
@@ -146,6 +149,7 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
     ids, kept = pairs.separate(ids, kept, rules, tokenizer.sep_id)
     word_starts = tokenizer.word_start_table()[ids]
     payloads: list[bytes] = []
+    tokens = [np.zeros(0, np.int32)]
     lengths = np.zeros(config.pairs.max_seq_length + 1, np.int64)
     for repeat in range(config.dupe_factor):
         plan, dropped = pairs.plan_examples(kept, config.pairs, word_starts, repeat)
@@ -157,8 +161,11 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         counts["examples"] += len(plan)
         counts["output_tokens"] += int(batch.lengths.sum())
         counts["labels_1"] += int(batch.labels.sum())
+        tokens.append(batch.lengths.astype(np.int32))
         payloads += serialize(batch, kept[0].key, repeat, config, tokenizer, counts)
     counts["bytes"] = sum(map(len, payloads))
+    sizes = np.concatenate(tokens)
     if config.masking == "static":
-        payloads = shuffled(payloads, config.pairs.seed, keys[0])
-    return Records(payloads, counts, lengths, (longest[0], *longest[1]))
+        order = shuffled(len(payloads), config.pairs.seed, keys[0])
+        payloads, sizes = [payloads[k] for k in order], sizes[order]
+    return Records(payloads, counts, sizes, lengths, (longest[0], *longest[1]))

@@ -18,6 +18,7 @@ from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import DuplicateCounter, RawDocument
 from albert_tf.data.prepare import blocks, output
 from albert_tf.data.prepare.create_settings import CreateSettings
+from albert_tf.data.prepare.mixture import Mixture, plan_mixture
 from albert_tf.data.records import card
 from albert_tf.errors import DataError, require
 from albert_tf.jobs.folder import Workplace
@@ -38,7 +39,11 @@ def create_from_settings(settings: CreateSettings) -> dict:
         settings.spm_model_file, settings.do_lower_case, settings.keep_accents
     )
     return create_pretraining_data(
-        Corpus(settings.input_file, **settings.options),
+        Corpus(
+            settings.input_file,
+            source_temperature=settings.source_temperature,
+            **settings.options,
+        ),
         settings.output_file,
         tokenizer,
         config,
@@ -127,17 +132,12 @@ def create_pretraining_data(
         else:
             paths = _make_parts(corpus, names.partial, counter, run, progress)
         summary = output.summarize(paths)
-        if not summary.splits["train"]["examples"]:
+        try:
+            mixture = _plan_mixture(corpus, config, summary, paths)
+        except DataError:
             place.remove()
-            counts = summary.counts
-            raise DataError(
-                "input_file: contains no training example: "
-                f"{count_of(counts['documents'], 'document')} with "
-                f"{count_of(counts['tokens'], 'token')} (eval_fraction "
-                f"{config.eval_fraction}; skipped or cut: "
-                f"{list_counts(+corpus.counts)})"
-            )
-        plan = output.plan_shards(names, paths, summary)
+            raise
+        plan = output.plan_shards(names, mixture.groups, summary)
         place.claim([names.card, *(shard.path for shard in plan)])
         if runner:
             on_beam.write_shards(plan)
@@ -146,11 +146,34 @@ def create_pretraining_data(
             with bar:
                 run(plan, lambda shard, done: bar.update())
         data_card = card.make_card(
-            summary, config, corpus, counter, tokenizer, plan, settings, flags or {}
+            summary,
+            config,
+            corpus,
+            counter,
+            tokenizer,
+            plan,
+            mixture,
+            settings,
+            flags or {},
         )
         output.finish(names, plan, data_card)
         place.remove()
     return data_card
+
+
+def _plan_mixture(corpus, config, summary, paths) -> Mixture:
+    """Plans which records are written; there must be some."""
+    counts = summary.counts
+    if not summary.splits["train"]["examples"]:
+        raise DataError(
+            "input_file: contains no training example: "
+            f"{count_of(counts['documents'], 'document')} with "
+            f"{count_of(counts['tokens'], 'token')} (eval_fraction "
+            f"{config.eval_fraction}; skipped or cut: "
+            f"{list_counts(+corpus.counts)})"
+        )
+    seed = config.pairs.seed
+    return plan_mixture(corpus, summary, paths, output.read_lengths, seed)
 
 
 class _Block(NamedTuple):

@@ -22,7 +22,8 @@ class CreateSettings(CorpusSettings):
 
     Attributes:
         input_file: Text: comma-separated files, globs, tfds:<name> or
-            docstrings:[max_bytes=<n>].
+            docstrings:[max_bytes=<n>]. Sources with shares of the tokens:
+            news=a*.txt:0.3,web=b*.jsonl:0.7, or a TOML file with them.
         output_file: Prefix of the shards, or the .tfrecord files to write.
         spm_model_file: Tokenizer: SentencePiece model, tokenizer.json (unigram or
             byte-level BPE), or a folder that contains one.
@@ -67,6 +68,8 @@ class CreateSettings(CorpusSettings):
         runner: Apache Beam runner, such as DirectRunner or DaskRunner; empty: no Beam.
         beam_option: Option for Beam, as --beam_option=--name=value; may be repeated.
         overwrite: Replace existing output.
+        source_temperature: T, instead of the weights of sources (news=a*.txt,...): the
+            share of one with n tokens is proportional to n^(1/T); 1: as they are.
     """
 
     input_file: str
@@ -98,6 +101,7 @@ class CreateSettings(CorpusSettings):
     runner: str | None = None
     beam_option: tuple[str, ...] = setting((), repeated=True)
     overwrite: bool = False
+    source_temperature: float | None = setting(None, above=0)
 
     def __post_init__(self):
         check_fields(self)

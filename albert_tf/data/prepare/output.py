@@ -26,6 +26,7 @@ from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.blocks import SPLITS, RecordConfig
+from albert_tf.data.prepare.mixture import Group, Piece
 from albert_tf.data.records import card, tfrecord
 from albert_tf.data.records import shards as shard_files
 from albert_tf.errors import DataError, UsageError, require
@@ -42,13 +43,15 @@ class Summary:
 
     Attributes:
         splits: dict. Counts by split.
-        part_sizes: dict. Number of records of each part, by split.
+        parts: dict. `PartSize` of each part, by split.
+        text_of_sources: dict. Counts of the text by index of a part's first source.
         lengths: int64 `[S + 1]`. Number of examples of each length.
         longest: tuple. See `blocks.Records`.
     """
 
     splits: dict[str, Counter]
-    part_sizes: dict[str, list[int]]
+    parts: dict[str, list["PartSize"]]
+    text_of_sources: dict[int, Counter]
     lengths: np.ndarray | int = 0
     longest: tuple[int, int, int] = (0, 0, 0)
 
@@ -56,6 +59,14 @@ class Summary:
     def counts(self) -> Counter:
         """Returns the counts of all splits."""
         return sum(self.splits.values(), Counter())
+
+
+class PartSize(NamedTuple):
+    """How much of a split is in a part."""
+
+    source: int  # index of the source of its first document
+    records: int
+    tokens: int  # of the records
 
 
 class Job(NamedTuple):
@@ -107,7 +118,7 @@ def make_part(block: Sequence[RawDocument], path: str, job: str) -> tuple[int, i
         return size, 0
     _, tokenizer, config = read_job(job)
     records = blocks.process_block(block, config, tokenizer)
-    header = {"crc32c": crc, "splits": {}}
+    header = {"crc32c": crc, "source": block[0].source, "splits": {}}
     arrays = {}
     for split, part in records.items():
         header["splits"][split] = {
@@ -116,6 +127,7 @@ def make_part(block: Sequence[RawDocument], path: str, job: str) -> tuple[int, i
             "lengths": part.lengths.tolist(),
         }
         arrays[f"{split}_sizes"] = np.array([len(p) for p in part.payloads], np.int64)
+        arrays[f"{split}_lengths"] = part.sizes
         arrays[f"{split}_bytes"] = np.frombuffer(b"".join(part.payloads), np.uint8)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     buffer = io.BytesIO()  # writing a zip file seeks, which remote files cannot
@@ -139,25 +151,38 @@ def summarize(paths: Sequence[str]) -> Summary:
     """Returns the sums over the headers of all parts."""
     total = Summary(
         splits={split: Counter() for split in SPLITS},
-        part_sizes={split: [0] * len(paths) for split in SPLITS},
+        parts={split: [] for split in SPLITS},
+        text_of_sources={},
     )
-    for number, path in enumerate(paths):
-        for split, part in _read(path, ())[0]["splits"].items():
-            total.splits[split].update(part["counts"])
-            total.part_sizes[split][number] = part["counts"].get("examples", 0)
-            total.lengths = total.lengths + np.array(part["lengths"], np.int64)
-            total.longest = max(total.longest, tuple(part["longest"]))
+    for path in paths:
+        header = _read(path, ())[0]
+        source = header.get("source", 0)  # earlier versions wrote none
+        for split in SPLITS:
+            part = header["splits"].get(split)
+            counts = part["counts"] if part else {}
+            sizes = (counts.get(name, 0) for name in ("examples", "output_tokens"))
+            total.parts[split].append(PartSize(source, *sizes))
+            if part:
+                total.splits[split].update(counts)
+                total.text_of_sources.setdefault(source, Counter()).update(counts)
+                total.lengths = total.lengths + np.array(part["lengths"], np.int64)
+                total.longest = max(total.longest, tuple(part["longest"]))
     return total
 
 
-def _payloads(paths: Sequence[str], split: str) -> Iterator[bytes]:
-    """Yields the records of a split, part after part."""
-    for path in paths:
-        _, (sizes, data) = _read(path, (f"{split}_sizes", f"{split}_bytes"))
-        if sizes is None:
+def read_lengths(path: str) -> np.ndarray:
+    """Returns the lengths of the training records of a part, int32 `[N]`."""
+    return _read(path, ("train_lengths",))[1][0]
+
+
+def _payloads(pieces: Sequence[Piece], split: str) -> Iterator[bytes]:
+    """Yields the records of a split, piece after piece."""
+    for path, records, _ in pieces:
+        if not records:
             continue
+        _, (sizes, data) = _read(path, (f"{split}_sizes", f"{split}_bytes"))
         view, at = data.tobytes(), 0
-        for size in sizes.tolist():
+        for size in sizes[:records].tolist():
             yield view[at : at + size]
             at += size
 
@@ -191,8 +216,8 @@ class OutputNames:
         self.partial = f"{self.prefix}.partial"
         self.card = files.join(self.folder, card.CARD_NAME)
 
-    def shards(self, split: str, num_examples: int, num_bytes: int) -> list[str]:
-        """Returns the paths of the shards of a split."""
+    def num_files(self, split: str, num_examples: int, num_bytes: float) -> int:
+        """Returns the number of shards for some records of a split."""
         count = max(1, math.ceil(num_bytes / SHARD_BYTES))
         if split == "train":
             count = self.num_shards or count
@@ -202,8 +227,12 @@ class OutputNames:
                 f"{count_of(num_examples, 'example')} (run again with fewer; finished "
                 "parts are kept)",
             )
-            if self.explicit:
-                return self.explicit
+        return count
+
+    def shards(self, split: str, count: int) -> list[str]:
+        """Returns the paths of the shards of a split."""
+        if split == "train" and self.explicit:
+            return self.explicit
         prefix = self.prefix if split == "train" else f"{self.prefix}-{split}"
         return [tfrecord.shard_name(prefix, k, count) for k in range(count)]
 
@@ -255,9 +284,14 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
     # The file format calls these rules "mode", and ours "clean".
     rules = values["mask"].pop("rules")
     values["mask"]["mode"] = "clean" if rules == "albert_tf" else rules
+    mixture = {
+        "named_sources": {name: source.weight for name, source in corpus.named.items()},
+        "source_temperature": corpus.source_temperature,
+    }
     return {
         "version": 1,
         "sources": [list(source[:3]) for source in corpus.sources],
+        **(mixture if corpus.named else {}),
         "drop_duplicates": drop_duplicates,
         "tokenizer_sha256": tokenizer.sha256,
         "tokenizer": tokenizer.get_config(),
@@ -273,39 +307,54 @@ class Shard(NamedTuple):
         path: str. Final path.
         written: str. Path that is written first: another than `path` if an existing
             data set is to be replaced.
-        parts: list. Part files that contain the records.
+        parts: list of `Piece`. Contain the records.
         begin, end: int. First record, and the one after the last.
+        source: str. Named source of all its records, or "".
     """
 
     split: str
     path: str
     written: str
-    parts: list[str]
+    parts: list[Piece]
     begin: int
     end: int
+    source: str = ""
 
 
-def plan_shards(names, paths: Sequence[str], summary: Summary) -> list[Shard]:
-    """Distributes the records of all parts over shards, in order and evenly."""
+def plan_shards(
+    names: OutputNames, groups: dict[str, list[Group]], summary: Summary
+) -> list[Shard]:
+    """Distributes the records of each group over shards, in order and evenly.
+
+    Args:
+        names: `OutputNames`.
+        groups: dict. See `Mixture`.
+        summary: `Summary`. Sums over all parts.
+    """
     plan = []
     replaces = bool(names.existing())
-    for split in SPLITS:
-        total = summary.splits[split]["examples"]
-        if not total:
-            continue
-        ends = np.cumsum(summary.part_sizes[split])
-        shards = names.shards(split, total, summary.splits[split]["bytes"])
-        borders = split_evenly(total, len(shards))
-        for path, (begin, end) in zip(shards, borders, strict=True):
-            first = int(np.searchsorted(ends, begin, side="right"))
-            last = int(np.searchsorted(ends, end, side="left"))
-            before = int(ends[first - 1]) if first else 0
-            used = list(paths[first : last + 1])
-            written = path
-            if replaces:
-                folder, name = os.path.split(path)
-                written = files.join(folder, f".{name}.new")
-            plan.append(Shard(split, path, written, used, begin - before, end - before))
+    for split, found in groups.items():
+        found = [group for group in found if group.records]
+        counts = summary.splits[split]
+        sizes = [counts["bytes"] * g.records / counts["examples"] for g in found]
+        numbers = [
+            names.num_files(split, group.records, size)
+            for group, size in zip(found, sizes, strict=True)
+        ]
+        shards = iter(names.shards(split, sum(numbers)))
+        for group, number in zip(found, numbers, strict=True):
+            ends = np.cumsum([piece.records for piece in group.pieces])
+            for begin, end in split_evenly(group.records, number):
+                path = written = next(shards)
+                first = int(np.searchsorted(ends, begin, side="right"))
+                last = int(np.searchsorted(ends, end, side="left"))
+                before = int(ends[first - 1]) if first else 0
+                used = group.pieces[first : last + 1]
+                if replaces:
+                    folder, name = os.path.split(path)
+                    written = files.join(folder, f".{name}.new")
+                places = begin - before, end - before
+                plan.append(Shard(split, path, written, used, *places, group.source))
     return plan
 
 

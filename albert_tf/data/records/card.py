@@ -23,7 +23,7 @@ _LOSSES = ("segments_split", "segments_cut", "segments_skipped", "tokens_skipped
 
 
 def make_card(
-    summary, config, corpus, duplicates, tokenizer, plan, settings, flags
+    summary, config, corpus, duplicates, tokenizer, plan, mixture, settings, flags
 ) -> dict:
     """Returns the card of a data set.
 
@@ -34,6 +34,7 @@ def make_card(
         duplicates: `DuplicateCounter`. Saw all documents.
         tokenizer: Provides `sha256` and `vocab_size`.
         plan: list of `output.Shard`. The shards.
+        mixture: `Mixture`. The records in them.
         settings: dict. What determines the records.
         flags: dict. Flags of the command.
 
@@ -48,13 +49,14 @@ def make_card(
         "pair_policy": config.pairs.policy,
         "splits": {
             split: {
-                "examples": summary.splits[split]["examples"],
+                "examples": sum(group.records for group in mixture.groups[split]),
                 "documents": summary.splits[split]["documents"],
-                "tokens": summary.splits[split]["output_tokens"],
+                "tokens": sum(group.tokens for group in mixture.groups[split]),
                 "shards": [
                     {
                         "path": os.path.basename(shard.path),
                         "records": shard.end - shard.begin,
+                        **({"source": shard.source} if shard.source else {}),
                     }
                     for shard in plan
                     if shard.split == split
@@ -62,6 +64,7 @@ def make_card(
             }
             for split in dict.fromkeys(shard.split for shard in plan)
         },
+        **({"sources": mixture.sources} if mixture.sources else {}),
         "corpus": _corpus_section(summary, corpus, duplicates),
         "examples": _examples_section(summary, config),
         "masks": _masks_section(summary.counts, config),
@@ -163,6 +166,16 @@ def shard_sizes(data_card: dict) -> dict[str, int]:
     }
 
 
+def shards_of_sources(data_card: dict) -> dict[str, list[str]]:
+    """Returns the names of the files that hold records of one named source, by it."""
+    found: dict[str, list[str]] = {}
+    for split in data_card.get("splits", {}).values():
+        for shard in split["shards"]:
+            if "source" in shard:
+                found.setdefault(shard["source"], []).append(shard["path"])
+    return found
+
+
 def content_digest(data_card: Mapping[str, Any]) -> str:
     """Returns a sha256 of what a card says about the content of its data set.
 
@@ -170,7 +183,8 @@ def content_digest(data_card: Mapping[str, Any]) -> str:
     """
     inputs = [(x.get("bytes"), x.get("sha256")) for x in data_card.get("inputs", ())]
     settings = data_card.get("settings", {})
-    kept = ("form", "max_seq_length", "pair_policy", "examples", "tokenizer")
+    kept = ["form", "max_seq_length", "pair_policy", "examples", "tokenizer"]
+    kept += ["sources"] if "sources" in data_card else []
     content = {
         **{name: data_card.get(name) for name in kept},
         "inputs": inputs,
@@ -189,6 +203,11 @@ def summary_lines(data_card: dict) -> list[str]:
             f"on average ({totals['tokens']:,}), "
             f"{count_of(len(totals['shards']), 'shard')}"
         )
+    lines += [
+        f"source {name}: {source['share_reached']:.1%} of the training tokens (wanted "
+        f"{source['share_wanted']:.1%}), {source['passes']:.2f} passes over its text"
+        for name, source in data_card.get("sources", {}).items()
+    ]
     corpus = data_card["corpus"]
     lines.append(
         f"from {count_of(corpus['documents'], 'document')}, "

@@ -54,6 +54,8 @@ def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, opti
     config = RecordConfig(PairConfig("clean", 128), masking=masking, eval_fraction=0.1)
     given = (tokenizer, config)
     source = tmp_path / "*.txt"
+    if options:
+        source = f"a={tmp_path}/[01].txt:0.7,b={tmp_path}/2.txt:0.3"
     local = _make(source, tmp_path / "local/t", *given, num_shards=3, num_processes=1)
     beam = {"runner": runner, "beam_options": options}
     made = _make(source, tmp_path / "beam/t", *given, num_shards=3, **beam)

@@ -27,14 +27,16 @@ from tests.tiny import SPIECE, TEXT
 PROSE = TEXT.read_text()
 
 
-@pytest.fixture(scope="module")
-def corpus_path(tmp_path_factory):
+@pytest.fixture(scope="module", params=["one source", "named sources"])
+def corpus_path(tmp_path_factory, request):
     """Several files, some small ones that share a group, of 2.4 MB in all."""
     folder = tmp_path_factory.mktemp("corpus")
     for k in range(6):
         text = PROSE.replace("the", f"the {k}")
         (folder / f"{k}.txt").write_text((text + "\n") * (30 if k % 2 else 1))
-    return str(folder / "*.txt")
+    if request.param == "one source":
+        return str(folder / "*.txt")
+    return f"even={folder}/[024].txt:0.25,odd={folder}/[135].txt:0.75"
 
 
 def _config(rules="albert_tf", policy="clean", **settings):
@@ -82,7 +84,9 @@ def expected(tmp_path_factory, corpus_path, tokenizer):
 def test_files_are_complete(expected):
     card, content, folder = expected
     train = [f"t-{k:05d}-of-00003.tfrecord" for k in range(3)]
-    names = [*train, "t-eval-00000-of-00001.tfrecord"]
+    held_out = len(card.get("sources", "?"))
+    ends = [f"{k:05d}-of-{held_out:05d}.tfrecord" for k in range(held_out)]
+    names = [*train, *(f"t-eval-{end}" for end in ends)]
     assert {*content} == {*names, *(f"{name}.idx" for name in names)}
     records = tfrecord.RecordSet(str(folder / "t"))
     assert len(records) == card["splits"]["train"]["examples"] > 1000

@@ -1,0 +1,158 @@
+"""Named sources of a corpus, such as news and web, and how much of each is wanted.
+
+They are named in `--input_file` itself, `news=a*.txt:0.3,web=b*.jsonl:0.7`, or in a
+TOML file that it names, where a source may have several inputs:
+
+    [news]
+    input_file = ["a*.txt", "tfds:newsroom"]
+    weight = 0.3
+
+Weights are shares of the tokens, and sum to 1. There are none with a temperature, which
+takes them from the sizes of the sources.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.storage import files
+from albert_tf.tables.columns import did_you_mean
+
+# Not the start of a path such as s3=x/y, or of `tfds:`.
+_NAMED = re.compile(r"([A-Za-z0-9_][\w.-]*)=(.+)")
+_KEYS = ("input_file", "weight")
+_EXAMPLE = "such as news=a*.txt:0.3,web=b*.jsonl:0.7"
+
+
+class NamedSource(NamedTuple):
+    """A source as it was given.
+
+    Attributes:
+        inputs: tuple of str. Paths, globs, `tfds:...` or `docstrings:...`.
+        weight: float or None. Wanted share of the tokens.
+    """
+
+    inputs: tuple[str, ...]
+    weight: float | None
+
+
+def read_sources(
+    inputs: str, temperature: float | None = None
+) -> dict[str, NamedSource]:
+    """Returns the sources that `--input_file` names, in order; empty if it names none.
+
+    Args:
+        inputs: str. Value of `--input_file`.
+        temperature: float or None. Then sources need no weights, and have none.
+
+    Raises:
+        UsageError: If some sources have names and weights and others not, a name is
+            repeated, or the weights are wrong.
+        DataError: The same of a TOML file, or if it is not one.
+    """
+    rule = "--source_temperature must be positive"
+    require(temperature is None or 0 < temperature < math.inf, rule, temperature)
+    inputs = inputs.strip()
+    if inputs.endswith(".toml"):
+        where, error = inputs, DataError
+        found = _read_toml(inputs)
+    else:
+        where, error = "--input_file", UsageError
+        found = _read_list(inputs, temperature is not None)
+    if not found:
+        require(
+            temperature is None,
+            "--source_temperature requires sources with names, such as "
+            "--input_file=news=a*.txt,web=b*.jsonl, received",
+            inputs,
+        )
+        return {}
+    weights = {name: source.weight for name, source in found.items()}
+    for name, weight in weights.items():
+        if temperature is None:
+            rule = f"{where}: source {name!r} needs a weight above 0, at most 1, or "
+            rule += "all none with --source_temperature"
+            fits = weight is not None and 0 < weight <= 1
+            require(fits, rule, weight, error=error)
+        else:
+            rule = f"{where}: source {name!r} can have no weight with "
+            rule += f"--source_temperature={temperature}"
+            require(weight is None, rule, weight, error=error)
+    total = math.fsum(weight or 0 for weight in weights.values())
+    if temperature is None and abs(total - 1) > 1e-6:
+        terms = " + ".join(f"{weight:g}" for weight in weights.values())
+        raise error(
+            f"{where}: weights of the sources must sum to 1, received {terms} = "
+            f"{total:g}"
+        )
+    return found
+
+
+def _read_list(inputs: str, has_temperature: bool) -> dict[str, NamedSource]:
+    """Reads `name=input:weight,...`; without temperature, only weights make a name."""
+    found: dict[str, NamedSource] = {}
+    parts = list(filter(None, map(str.strip, inputs.split(","))))
+    for part in parts:
+        if not (match := _NAMED.fullmatch(part)):
+            continue
+        name, path = match.groups()
+        path, weight = _split_weight(path)
+        if weight is None and not has_temperature:
+            continue  # a path may contain "="
+        if name in found:
+            raise UsageError(
+                f"--input_file: source {name!r} is named twice; a TOML file may list "
+                "several inputs of a source"
+            )
+        found[name] = NamedSource((path,), weight)
+    if 0 < len(found) < len(parts):
+        named = [f"{name}={source.inputs[0]}" for name, source in found.items()]
+        other = next(part for part in parts if not part.startswith(tuple(named)))
+        raise UsageError(
+            "--input_file: every source needs a name and a weight if one has them, "
+            f"{_EXAMPLE}, received {other!r}"
+        )
+    return found
+
+
+def _split_weight(path: str) -> tuple[str, float | None]:
+    """Divides `a*.txt:0.3`; a version or an option after the colon is no weight."""
+    start, colon, end = path.rpartition(":")
+    try:
+        return (start, float(end)) if colon and start else (path, None)
+    except ValueError:
+        return path, None
+
+
+def _read_toml(path: str) -> dict[str, NamedSource]:
+    try:
+        tables: Mapping[str, Any] = tomllib.loads(files.read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path}: is not TOML: {error}") from None
+    require(tables, f"{path}: must name a source", error=DataError)
+    found = {}
+    for name, table in tables.items():
+        is_table = isinstance(table, dict) and _NAMED.fullmatch(f"{name}=x")
+        rule = f"{path}: must have a table for each source, such as [news], with a "
+        rule += "name of letters, digits, '.', '_' and '-'"
+        require(is_table, rule, name, error=DataError)
+        for key in table:
+            hint = did_you_mean(key, _KEYS)
+            rule = f"{path}: [{name}] can have input_file and weight{hint}"
+            require(key in _KEYS, rule, key, error=DataError)
+        inputs = table.get("input_file")
+        listed = [inputs] if isinstance(inputs, str) else inputs
+        are_paths = isinstance(listed, list) and all(
+            isinstance(one, str) and one for one in listed
+        )
+        rule = f"{path}: [{name}] input_file must be a path or a list of them"
+        require(listed and are_paths, rule, inputs, error=DataError)
+        weight = table.get("weight")
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        rule = f"{path}: [{name}] weight must be a number"
+        require(weight is None or is_number, rule, weight, error=DataError)
+        found[name] = NamedSource(tuple(listed), weight)
+    return found

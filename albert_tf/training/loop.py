@@ -217,30 +217,42 @@ def _save(
 
 
 def evaluate_batches(
-    step: TrainStep, batches: tf.distribute.DistributedDataset, max_steps: int
+    step: TrainStep,
+    sources: Mapping[str, tf.distribute.DistributedDataset],
+    max_steps: int,
 ) -> dict[str, float]:
     """Returns losses and accuracies over held-out batches.
 
     Args:
         step: `TrainStep`.
-        batches: Distributed evaluation batches.
-        max_steps: int. Maximum number of batches; 0 for all.
+        sources: dict. Distributed evaluation batches by the name of their source; "" if
+            it has none.
+        max_steps: int. Maximum number of batches of each source; 0 for all.
 
     Returns:
-        `metrics` of the objective.
+        `metrics` of the objective over all batches, and `source_<name>_loss` over those
+        of each source with a name.
 
     Raises:
         DataError: If there is no batch.
     """
-    # Tensors until the end: a number would wait for the device.
-    totals: dict[str, tf.Tensor] = {}
-    for number, batch in enumerate(batches, 1):
-        for name, value in step.evaluate(batch).items():
-            totals[name] = totals.get(name, 0.0) + value
-        if number == max_steps:
-            break
-    require(totals, "the evaluation data holds no batch", error=DataError)
-    return step.objective.metrics({k: v.numpy() for k, v in totals.items()})
+    totals: dict[str, float] = {}
+    losses = {}
+    for source, batches in sources.items():
+        # Tensors until the end: a number would wait for the device.
+        sums: dict[str, tf.Tensor] = {}
+        for number, batch in enumerate(batches, 1):
+            for name, value in step.evaluate(batch).items():
+                sums[name] = sums.get(name, 0.0) + value
+            if number == max_steps:
+                break
+        require(sums, "the evaluation data holds no batch", error=DataError)
+        numbers = {name: value.numpy() for name, value in sums.items()}
+        for name, value in numbers.items():
+            totals[name] = totals[name] + value if name in totals else value
+        if source:
+            losses[f"source_{source}_loss"] = step.objective.metrics(numbers)["loss"]
+    return {**step.objective.metrics(totals), **losses}
 
 
 def _evaluate(

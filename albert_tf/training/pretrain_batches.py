@@ -4,8 +4,11 @@ The order of the batches is a function of the seed. A run that leaves some out u
 others in the same order, so with the list on record a resumed run does the same.
 """
 
+import functools
+import itertools
 import json
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +18,7 @@ from absl import logging
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.records import card
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.metrics_file import SKIPPED_FILE
@@ -171,16 +175,20 @@ class RunBatches:
             summaries.append(f"{lasts}: {data.summary}")
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self.summary = "; ".join(summaries) if len(summaries) > 1 else data.summary
-        self._held_out = None
+        self._held_out: dict[str, PretrainingData] = {}  # by source, "" for none
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
         if not settings.eval_file:
             return
         self._eval_masking = _eval_masking(settings)
-        self._held_out = _open(
-            settings, "eval_file", self._eval_masking, objective, tokenizer
-        )
+        given = (settings, "eval_file", self._eval_masking, objective, tokenizer)
+        data = _open(*given)
+        self._held_out_records = data.records
+        named = _sources_of(data.records.paths)
+        self._held_out = {"": data}
+        if any(named):
+            self._held_out = {k: _open(*given, paths) for k, paths in named.items()}
         if self._eval_batch_size != settings.eval_batch_size:
             logging.warning(
                 "--eval_batch_size=%d: evaluates batches of %d, a multiple of the %d "
@@ -210,9 +218,17 @@ class RunBatches:
         )
         return skipped.leave_out(dataset, step)
 
-    def eval(self, num_pipelines: int = 1, pipeline: int = 0) -> tf.data.Dataset:
-        """Returns one pass over the held-out examples of one input pipeline."""
-        return self._held_out.batches(
+    def eval(
+        self, num_pipelines: int = 1, pipeline: int = 0, source: str = ""
+    ) -> tf.data.Dataset:
+        """Returns one pass over the held-out examples of one input pipeline.
+
+        Args:
+            num_pipelines: int.
+            pipeline: int. Its number, from 0.
+            source: str. Named source of the examples, "" if they have none.
+        """
+        return self._held_out[source].batches(
             self._eval_batch_size,
             is_training=False,
             num_input_pipelines=num_pipelines,
@@ -225,12 +241,10 @@ class RunBatches:
         Evaluations of one run with equal descriptions can be compared: all else that
         decides how examples are cut and masked is part of the identity of the run.
         """
-        rows = self._held_out.num_rows
-        if self.settings.max_eval_steps:
-            rows = min(rows, self.settings.max_eval_steps * self._eval_batch_size)
+        most = self.settings.max_eval_steps * self._eval_batch_size or math.inf
         return {
-            "records": self._held_out.records.digest(),
-            "rows": rows,
+            "records": self._held_out_records.digest(),
+            "rows": sum(min(data.num_rows, most) for data in self._held_out.values()),
             "masked_lm_prob": self._eval_masking.masked_lm_prob,
             "max_ngram": self._eval_masking.max_ngram,
         }
@@ -246,11 +260,18 @@ class RunBatches:
             return None
         limit = self.settings.max_eval_steps
         with data_errors():
-            batches = self.eval().as_numpy_iterator()
-            baselines = self.objective.baselines(batches, limit)
+            passes = (self.eval(source=name) for name in self._held_out)
+            batches = (
+                itertools.islice(one.as_numpy_iterator(), limit or None)
+                for one in passes
+            )
+            baselines = self.objective.baselines(itertools.chain.from_iterable(batches))
 
         # Made once: TensorFlow keeps the Python functions of every data set for ever.
-        held_out = distribute(step.strategy, self.eval)
+        held_out = {
+            name: distribute(step.strategy, functools.partial(self.eval, source=name))
+            for name in self._held_out
+        }
 
         def measure():
             return loop.evaluate_batches(step, held_out, limit)
@@ -271,11 +292,15 @@ def _open(
     masking: MaskingConfig,
     objective: Objective,
     tokenizer,
+    paths: Sequence[str] = (),
 ) -> PretrainingData:
-    """Opens the records that a flag names, and checks what is learned from them."""
+    """Opens the records that a flag names, and checks what is learned from them.
+
+    Of these, only the files `paths`, if any are given.
+    """
     pattern = getattr(settings, flag)
     data = PretrainingData(
-        pattern,
+        paths or pattern,
         tokenizer=tokenizer,
         max_seq_length=settings.max_seq_length,
         max_predictions_per_seq=settings.max_predictions_per_seq,
@@ -303,6 +328,19 @@ def _open(
             "create_pretraining_data --masking=dynamic",
         )
     return data
+
+
+def _sources_of(paths: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the files of each named source, and under "" those of none."""
+    names = {}
+    for path in card_paths(paths):
+        folder = os.path.dirname(path)
+        for source, shards in card.shards_of_sources(files.read_json(path)).items():
+            names |= {os.path.join(folder, shard): source for shard in shards}
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(names.get(path, ""), []).append(path)
+    return found
 
 
 def _masking(settings: PretrainSettings, prob: float, ngram: int) -> MaskingConfig:

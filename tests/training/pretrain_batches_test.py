@@ -22,6 +22,7 @@ from albert_tf.training.pretrain_batches import (
 )
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.settings import Phase
+from tests.tiny import TEXT
 from tests.training.runs import RECORDS, pretraining, run_pretraining
 
 HELD_OUT = {"eval_file": RECORDS, "max_eval_steps": 2, "eval_batch_size": 3}
@@ -143,6 +144,26 @@ def test_labels_must_mean_what_is_learned(make, records, objective):
         refused = pytest.raises(UsageError, match=message)
         with refused if policy == wrong else contextlib.nullcontext():
             make(input_file=data, max_seq_length=64, **given)
+
+
+def test_held_out_files_of_sources_are_evaluated_one_by_one(make, records):
+    inputs = f"prose={TEXT}:0.5,code=docstrings:max_bytes=40000:0.5"
+    given = {"max_seq_length": 64, "max_predictions_per_seq": None}
+    data = records(input_file=inputs, eval_fraction=0.3, max_seq_length=64)
+    given |= {"input_file": data, "eval_file": f"{data}/x-eval", "eval_batch_size": 4}
+    batches = make(**given, max_eval_steps=0)
+    with open(f"{data}/dataset.json") as file:
+        sources = json.load(file)["sources"]
+    rows = {
+        name: sum(
+            int(batch[features.PADDING_MASK].any(axis=1).sum())
+            for batch in batches.eval(source=name).as_numpy_iterator()
+        )
+        for name in sources
+    }
+    assert rows == {k: source["held_out_examples"] for k, source in sources.items()}
+    assert batches.evaluated_on()["rows"] == sum(rows.values())
+    assert make(**given, max_eval_steps=1).evaluated_on()["rows"] == 8
 
 
 def test_a_pair_loss_of_weight_0_is_not_read():

@@ -300,8 +300,14 @@ def test_an_evaluation_waits_for_the_device_only_at_its_end():
     step = TrainStep(model, ALBERT, optimizer, tf.distribute.get_strategy())
     batch = {k: tf.constant(v) for k, v in random_batch(tiny.CONFIG, 2, 12).items()}
     assert all(map(tf.is_tensor, step.evaluate(batch).values()))
-    once, twice = (evaluate_batches(step, [batch] * n, 0) for n in (1, 2))
+    once, twice = (evaluate_batches(step, {"": [batch] * n}, 0) for n in (1, 2))
     assert twice == pytest.approx(once, rel=1e-4)
+    # Of each named source the loss, and of all together the other metrics.
+    other = {k: tf.constant(v) for k, v in random_batch(tiny.CONFIG, 2, 9).items()}
+    both = evaluate_batches(step, {"a": [batch], "b": [other]}, 1)
+    of_a, of_b = both.pop("source_a_loss"), both.pop("source_b_loss")
+    assert of_a == pytest.approx(once["loss"]) and of_a != pytest.approx(of_b)
+    assert both == pytest.approx(evaluate_batches(step, {"": [batch, other]}, 0))
 
 
 def test_only_chains_of_element_wise_operations():

@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _MODELS = {
     "AlbertBackbone": "models.backbone",
     "AlbertPretrainer": "models.masked_lm",
+    "AlbertDiscriminator": "models.discriminator",
     "AlbertMaskedLM": "models.masked_lm",
     "AlbertTextClassifier": "models.classifiers",
     "AlbertTokenClassifier": "models.classifiers",
@@ -49,6 +50,7 @@ _SAVED_BY_KERAS = {
     "AdamW": "optimizers.adamw",
     "AnswerEnd": "layers.heads",
     "Answerability": "layers.heads",
+    "DiscriminatorHead": "layers.heads",
     "Dropout": "layers.ops",
     "ExitHead": "layers.heads",
     "FactorizedEmbedding": "layers.embedding",

@@ -1,20 +1,17 @@
-"""Describes an ALBERT or BERT encoder: sizes, sharing, presets, parameter counts.
-
-Config files are read in three dialects: ours, the original's and Hugging Face's.
+"""Describes the encoder of ALBERT or a relative: sizes, sharing, presets, counts.
 
 Legend: `V` vocabulary, `E` embedding, `D` hidden, `F` feed-forward, `N` heads,
 `L` layers, `G` groups of layers that share weights.
 """
 
 import dataclasses
-import difflib
 import numbers
 import os
-import re
 from typing import Any, NamedTuple
 
 import albert_tf
 from albert_tf import heads
+from albert_tf.config_files import FAMILIES, OURS, to_fields
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
@@ -22,52 +19,6 @@ SHARING_MODES = ("all", "attention", "ffn", "none")
 # A config file with more blocks than this would only exhaust the memory.
 MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
-
-
-# Who writes config files.
-OURS = "albert_tf"
-ORIGINAL = "original"
-HUGGINGFACE = "huggingface"
-
-REQUIRED = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-)
-# Keys of released albert_config.json files that the original never reads, and keys of
-# brightmart/albert_zh and BERT that do not change what is computed.
-IGNORED_ORIGINAL = {
-    "net_structure_type",
-    "gap_size",
-    "num_memory_blocks",
-    "down_scale_factor",
-    "layers_to_keep",
-    "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-}
-# Any other value of these keys means a model that this package does not compute.
-MUST_BE = {
-    "ln_type": ("postln",),
-    "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
-    "add_cross_attention": (False, None),
-}
-# Hugging Face's names -> ours, for the same function.
-HF_ACTIVATIONS = {
-    "gelu_pytorch_tanh": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "gelu_python": "gelu",
-    "swish": "silu",
-}
-# Families of models by the `model_type` that Hugging Face gives them.
-FAMILIES = ("albert", "bert")
-_CLASS = re.compile(r"(TF|Flax)?(Albert|Bert)(Model|For|LMHead|PreTrained)")
 
 
 def _albert(d: int, layers: int, heads: int, dropout: float) -> dict[str, Any]:
@@ -92,7 +43,21 @@ def _bert(d: int, layers: int, heads: int) -> dict[str, Any]:
     }
 
 
+def _roberta(d: int, layers: int, heads: int) -> dict[str, Any]:
+    return {
+        **_bert(d, layers, heads),
+        "vocab_size": 50265,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "family": "roberta",
+        "position_offset": 2,
+    }
+
+
+_ELECTRA = {"hidden_act": "gelu", "family": "electra"}
 # Sizes: ALBERT, Table 1; dropout: the released albert_config.json of v1 and v2.
+# RoBERTa, Table 9; ELECTRA, Table 6: its discriminators. `electra_albert_base` is one
+# on ALBERT's shared block.
 PRESETS: dict[str, dict[str, Any]] = {
     "albert_base_v1": _albert(768, 12, 12, 0.1),
     "albert_base_v2": _albert(768, 12, 12, 0.0),
@@ -104,6 +69,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "albert_xxlarge_v2": _albert(4096, 12, 64, 0.0),
     "bert_base": _bert(768, 12, 12),
     "bert_large": _bert(1024, 24, 16),
+    "roberta_base": _roberta(768, 12, 12),
+    "roberta_large": _roberta(1024, 24, 16),
+    "electra_small": {**_bert(256, 12, 4), "embedding_size": 128, **_ELECTRA},
+    "electra_base": {**_bert(768, 12, 12), **_ELECTRA},
+    "electra_large": {**_bert(1024, 24, 16), **_ELECTRA},
+    "electra_albert_base": {**_albert(768, 12, 12, 0.1), **_ELECTRA},
 }
 
 
@@ -134,7 +105,8 @@ class AlbertConfig:
         hidden_dropout_prob: float in `[0, 1)`.
         attention_probs_dropout_prob: float in `[0, 1)`.
         max_position_embeddings: int. Length of the longest sequence.
-        type_vocab_size: int. Number of segments.
+        type_vocab_size: int. Number of segments. With 1 there are none: the texts of
+            a pair are divided by two separators, as in RoBERTa.
         initializer_range: float. Standard deviation of the truncated normal.
         layer_norm_eps: float. Epsilon of the layer norms.
         classifier_dropout_prob: float. Dropout before a task's classifier.
@@ -150,10 +122,15 @@ class AlbertConfig:
             floating-point rules `"original"` and `"huggingface"` differ from it for
             sizes such as L = 18, G = 14, and are only for checkpoints trained that way.
         family: str or None. The model this encoder belongs to, which determines its
-            names in other formats: `"albert"` or `"bert"`. None derives it: an encoder
+            names in other formats and the activations of its heads: `"albert"`,
+            `"bert"`, `"roberta"` or `"electra"`. None derives it: an encoder
             of BERT's architecture (nothing shared, no projection, one block per layer)
             is `"bert"`, any other is `"albert"`. Only this architecture can be set to
-            `"bert"`; ALBERT includes it, so it can be set to `"albert"` too.
+            `"bert"`; any can be set to the others.
+        position_offset: int. Row of the position table for the first token of a text.
+            RoBERTa's is the padding id + 1: positions follow from the token ids, those
+            of padding have the row before. All other families have 0. The table has
+            `max_position_embeddings + position_offset` rows.
 
     Raises:
         ValueError: If a value is invalid; the message names it.
@@ -181,6 +158,7 @@ class AlbertConfig:
     mlm_layer_norm_eps: float | None = None
     group_rule: str = "integer"
     family: str | None = None
+    position_offset: int = 0
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -193,6 +171,9 @@ class AlbertConfig:
         require(D % N == 0, multiple, D, N, error=ValueError)
         require(groups <= L, fewer, groups, L, error=ValueError)
         require(L * inner <= MAX_BLOCKS, most, L, inner, error=ValueError)
+        rule = "position_offset must be positive for the family 'roberta', else 0"
+        fits = (self.position_offset > 0) == (self.family == "roberta")
+        require(fits, rule, self.position_offset, error=ValueError)
         if self.family is None:
             object.__setattr__(self, "family", self._derived_family())
         elif self.family == "bert" and self._derived_family() != "bert":
@@ -209,8 +190,9 @@ class AlbertConfig:
         """Returns the config of a released model.
 
         Args:
-            name: str. `albert_{base,large,xlarge,xxlarge}_v{1,2}`, `bert_base` or
-                `bert_large` (uncased).
+            name: str. `albert_{base,large,xlarge,xxlarge}_v{1,2}`, `bert_{base,large}`
+                (uncased), `roberta_{base,large}`, `electra_{small,base,large}` or
+                `electra_albert_base`; ELECTRA's are the discriminators.
             **changes: Fields to set differently, as in `replace`.
         """
         known = f"preset must be one of {', '.join(PRESETS)}"
@@ -229,7 +211,8 @@ class AlbertConfig:
         The original calls the tanh approximation `"gelu"`, Hugging Face
         `"gelu_new"`; the other keys show which of the two wrote `values`.
         """
-        return cls(**_to_fields(values))
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**to_fields(values, known))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> "AlbertConfig":
@@ -246,7 +229,10 @@ class AlbertConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields and a key that marks the dialect."""
-        return {"format": OURS, **dataclasses.asdict(self)}
+        fields = dataclasses.asdict(self)
+        if not self.position_offset:
+            del fields["position_offset"]  # which earlier versions do not know
+        return {"format": OURS, **fields}
 
     def to_json(self, path: str | os.PathLike) -> None:
         """Writes the fields as JSON."""
@@ -266,6 +252,37 @@ class AlbertConfig:
     def _derived_family(self) -> str:
         is_plain = self.sharing == "none" and self.inner_group_num == 1
         return "bert" if is_plain and not self.has_embedding_projection else "albert"
+
+    @property
+    def head_act(self) -> str:
+        """The activation of the masked LM head, by the names of `hidden_act`.
+
+        RoBERTa's and ELECTRA's is the exact gelu whatever the encoder's is.
+        """
+        return "gelu" if self.family in ("roberta", "electra") else self.hidden_act
+
+    @property
+    def pooler_act(self) -> str:
+        """The activation of the pooler, by Keras's names; its gelu is the exact one."""
+        return "gelu" if self.family == "electra" else "tanh"
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether the encoder alone has a pooler; ELECTRA's has none."""
+        return self.family != "electra"
+
+    @property
+    def num_positions(self) -> int:
+        """Rows of the position table."""
+        return self.max_position_embeddings + self.position_offset
+
+    def check_pad_id(self, pad_id: int, where: str, error: type = DataError) -> None:
+        """Raises an error if a tokenizer's padding id contradicts `position_offset`."""
+        rule = (
+            f"{where}: the tokenizer's pad_id must be {self.position_offset - 1}, as "
+        )
+        rule += "position_offset counts positions from the next id"
+        require(self.position_offset in (0, pad_id + 1), rule, pad_id, error=error)
 
     @property
     def head_size(self) -> int:
@@ -324,7 +341,7 @@ class AlbertConfig:
         # A group skipped by a floating-point `group_rule` is built and counted too.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))
-        positions = self.max_position_embeddings + self.type_vocab_size
+        positions = self.num_positions + self.type_vocab_size
         return {
             "embeddings": (V + positions) * E + 2 * E,
             "embedding_projection": (E + 1) * D if self.has_embedding_projection else 0,
@@ -350,7 +367,7 @@ class AlbertConfig:
         require(head in (None, *heads.HEADS), known, head, error=ValueError)
         row = heads.find(head)
         counts = self.parameter_counts()
-        if not row.uses_pooler:
+        if not (row.uses_pooler and (head or self.has_pooler)):
             del counts["pooler"]
         E, D = self.embedding_size, self.hidden_size
         sizes = {
@@ -360,6 +377,7 @@ class AlbertConfig:
             "start_head": D + 1,
             "end_head": (2 * D + 1) * D + 2 * D + D + 1,
             "answer_head": (2 * D + 1) * D + D,
+            "discriminator": (D + 1) * D + D + 1,
         }
         return sum(counts.values()) + sum(sizes[part] for part in row.parts)
 
@@ -395,7 +413,9 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         ok, rule = isinstance(value, bool), "true or false"
     elif field.type is int:
         ok = isinstance(value, int) and not isinstance(value, bool)
-        ok, rule = ok and 0 < value < 2**31, "a positive integer"
+        least = 0 if name == "position_offset" else 1
+        ok = ok and least <= value < 2**31
+        rule = "a positive integer" if least else "an integer of at least 0"
     else:
         ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if name.endswith("_prob"):
@@ -403,90 +423,3 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         else:
             ok, rule = ok and 0 < value < float("inf"), "a positive number"
     require(ok, f"{name} must be {rule}", value, error=ValueError)
-
-
-def _dialect(values: dict[str, Any]) -> str:
-    """Returns who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
-
-    Hugging Face's files have had `layer_norm_eps` since the first release; the
-    original's never have it.
-    """
-    if values.get("format") == OURS:
-        return OURS
-    marks = ("model_type", "transformers_version", "architectures", "layer_norm_eps")
-    return HUGGINGFACE if any(m in values for m in marks) else ORIGINAL
-
-
-def _to_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Translates the content of a config JSON to `AlbertConfig` fields.
-
-    Args:
-        values: dict. The content of the file.
-
-    Raises:
-        ValueError: If a size is missing, a key is unknown (Hugging Face's files
-            may have additional keys), or the config describes another model.
-    """
-    if not isinstance(values, dict):
-        raise ValueError(f"expected a JSON object, received {type(values).__name__}")
-    kind = _dialect(values)
-    known = {field.name for field in dataclasses.fields(AlbertConfig)}
-    missing = [k for k in REQUIRED if k not in values]
-    if missing and kind != OURS:
-        raise ValueError(f"missing {', '.join(missing)}")
-    for key, allowed in MUST_BE.items():
-        if values.get(key, allowed[0]) not in allowed:
-            raise ValueError(
-                f"{key} must be {allowed[0]!r}, received {values[key]!r}: "
-                "such a model computes something else"
-            )
-    family = _family(values, kind)
-    if kind != HUGGINGFACE:
-        others = {"share_parameter_across_layers"}
-        # The config.json of our model folders also has the head, the labels and the
-        # tokenizer's options.
-        others |= {"format", "model", "tokenizer"} if kind == OURS else set()
-        others |= known
-        for key in values:
-            if key not in others | IGNORED_ORIGINAL | set(MUST_BE):
-                close = difflib.get_close_matches(str(key), others, 1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise ValueError(f"unknown key {key!r}{hint}")
-    result = {k: v for k, v in values.items() if k in known}
-    if family == "bert":
-        result["embedding_size"] = values["hidden_size"]
-        result["sharing"] = "none"
-    if kind == HUGGINGFACE:
-        result["family"] = family
-    if values.get("share_parameter_across_layers") is False:
-        result["sharing"] = "none"
-    act = result.get("hidden_act")
-    if kind == ORIGINAL and act in (None, "gelu"):
-        result["hidden_act"] = "gelu_new"
-    elif kind == HUGGINGFACE:
-        default = "gelu" if family == "bert" else "gelu_new"
-        result["hidden_act"] = HF_ACTIVATIONS.get(str(act), act or default)
-        # BERT's optional key has a slightly different name.
-        if values.get("classifier_dropout") is not None:
-            result["classifier_dropout_prob"] = values["classifier_dropout"]
-    return result
-
-
-def _family(values: dict[str, Any], kind: str) -> str | None:
-    """Returns the family that the keys show; None if the file is ours."""
-    if kind == OURS:
-        return None
-    albert_keys = ("embedding_size", "num_hidden_groups", "inner_group_num")
-    guessed = "albert" if any(k in values for k in albert_keys) else "bert"
-    if kind == ORIGINAL:
-        return guessed
-    if model_type := values.get("model_type"):
-        known = f"model_type must be {' or '.join(FAMILIES)}"
-        require(model_type in FAMILIES, known, model_type, error=ValueError)
-        return model_type
-    # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
-    classes = values.get("architectures")
-    for name in classes if isinstance(classes, list) else ():
-        known = f"architectures must be of {' or '.join(FAMILIES)}"
-        require(_CLASS.match(str(name)), known, name, error=ValueError)
-    return guessed

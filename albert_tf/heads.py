@@ -11,9 +11,11 @@ from albert_tf import features
 from albert_tf.errors import require
 
 # What a model answers: the labels of a text, the tags of its words, the place of an
-# answer in it, one of several choices, the tokens at its masks, or its vectors.
+# answer in it, one of several choices, the tokens at its masks, its vectors, or which
+# of its tokens were replaced.
 LABELS, TAGS, SPANS = "labels", "tags", "spans"
 CHOICES, TOKENS, VECTORS = "choices", "tokens", "vectors"
+REPLACED = "replaced"
 # What fine-tuned models answer.
 FINE_TUNED = (LABELS, TAGS, SPANS, CHOICES)
 PROBLEM_TYPES = (
@@ -38,7 +40,7 @@ class Head:
         uses_pooler: bool. Whether the head reads the pooled output.
         fixed_labels: int or None. Number of labels if it cannot be chosen.
         huggingface_class: str. Hugging Face's class name after the family's name; empty
-            if it has none.
+            if it has none, or only some families do.
         keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
@@ -130,6 +132,12 @@ HEADS: dict[str, Head] = {
             keras_hub_class="AlbertMaskedLM",
             answers=TOKENS,
             also_reads=(features.MASK_POSITIONS,),
+        ),
+        Head(
+            name="discriminator",
+            keras_class="discriminator.AlbertDiscriminator",
+            layers=("discriminator/dense", "discriminator/prediction"),
+            answers=REPLACED,
         ),
         Head(
             name="text_classifier",

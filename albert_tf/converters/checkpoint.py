@@ -20,7 +20,9 @@ from albert_tf.errors import DataError, require
 from albert_tf.heads import HEADS, Head, find
 
 # Names of encoder weights in all formats; all other names belong to a head.
-_IN_ENCODER = re.compile(r"(albert|bert|backbone|layers|embeddings|encoder|pooler)[./]")
+_IN_ENCODER = re.compile(
+    r"(albert|bert|roberta|electra|backbone|layers|embeddings|encoder|pooler)[./]"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +142,8 @@ class Checkpoint:
                 f"the model's vocab_size is {rows}"
             )
             require(tokenizer.vocab_size <= rows, message, error=DataError)
-            self._tokenizer = tokenizer
+            self.config.check_pad_id(tokenizer.pad_id, self.path)
+            self._tokenizer = tokenizer.for_segments(self.config.type_vocab_size)
         return self._tokenizer
 
     def digest(self) -> str:

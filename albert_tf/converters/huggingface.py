@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from albert_tf.config import AlbertConfig
+from albert_tf.config_files import ORIGINAL, dialect_of
 from albert_tf.converters import safetensors_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
@@ -42,6 +43,14 @@ _LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 # Buffers that old versions saved.
 _NO_WEIGHTS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 _PARTS = (".weight", ".bias")
+_POOLER = "backbone/pooler"
+# Heads with a classifier, those that others could be taken for last.
+_CLASSIFIERS = (
+    "question_answering",
+    "text_classifier",
+    "multiple_choice",
+    "token_classifier",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,18 +58,27 @@ class Family(Names):
     """Holds Hugging Face's names for one family; `FAMILIES` lists them all.
 
     Args:
-        layers: mapping. See `Names`. If it has a projection from E to D, the family has
-            one even if the two are equal.
+        layers: mapping. See `Names`.
         mlm_bias: str. Name of the masked LM's bias.
+        decoder: str. Name of the masked LM's output layer, whose weights are tied.
         class_prefix: str. What its class names begin with; in lower case, its
             `model_type` and the prefix of the encoder's weights.
-        has_groups: bool. Whether layers are stored as groups that share weights.
+        classes: mapping. Heads to the ends of its class names, where they differ from
+            those of `heads.HEADS`; empty if it has no such class.
+        head_layers: mapping. Heads to the layers that are named otherwise for them.
+        has_groups: bool. Whether layers are stored as groups that share weights, and
+            the embeddings projected even if E = D, as ALBERT's are.
         config_names: mapping. Our names of config fields to theirs, where they differ;
             None for a field that they do not have.
     """
 
     mlm_bias: str
+    decoder: str
     class_prefix: str
+    classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    head_layers: Mapping[str, Mapping[str, str]] = dataclasses.field(
+        default_factory=dict
+    )
     has_groups: bool = False
     config_names: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
@@ -74,7 +92,48 @@ class Family(Names):
         """What the encoder's names begin with in a model that has a head."""
         return f"{self.model_type}."
 
+    def class_name(self, head: str | None) -> str:
+        """Returns the name of the class of a head; empty if there is none."""
+        row = find(head)
+        name = self.classes.get(head, row.huggingface_class)
+        return name and self.class_prefix + name
 
+    def for_head(self, head: str | None) -> "Family":
+        """Returns the names that a model with this head has."""
+        own = self.head_layers.get(head, {})
+        return dataclasses.replace(self, layers={**self.layers, **own})
+
+
+_ANSWERS = {"question_answering": {"classifier": "qa_outputs"}}
+
+
+def _plain(prefix: str, layers: Mapping[str, str], **values) -> Family:
+    """Returns a family with BERT's encoder.
+
+    Args:
+        prefix: str. Its `class_prefix`.
+        layers: mapping. The names of the layers around the blocks.
+        **values: What else differs.
+    """
+    stem = prefix.lower()
+    blocks = {ours: theirs.replace("/", ".") for ours, theirs in BERT_BLOCK.items()}
+    norm = {"backbone/embeddings/layer_norm": f"{stem}.embeddings.LayerNorm"}
+    names = dict.fromkeys(ALBERT_FIELDS)
+    defaults = {
+        "tables": f"{stem}.embeddings.{{}}.weight",
+        "scope": f"{stem}.encoder.layer.{{group}}",
+        "head_layers": _ANSWERS,
+        "config_names": {**names, "classifier_dropout_prob": "classifier_dropout"},
+    }
+    layers = {**norm, **blocks, "classifier": "classifier", **layers}
+    return Family(class_prefix=prefix, layers=layers, **{**defaults, **values})
+
+
+# In the places of the pooler and of one dense layer.
+_TWO_LAYERS = {
+    _POOLER: "classifier.dense",
+    "classifier": "classifier.out_proj",
+}
 # By `AlbertConfig.family`.
 FAMILIES = {
     "albert": Family(
@@ -92,31 +151,63 @@ FAMILIES = {
             "backbone/encoder/ffn_{}/intermediate": "{}.ffn",
             "backbone/encoder/ffn_{}/output": "{}.ffn_output",
             "backbone/encoder/ffn_layer_norm_{}": "{}.full_layer_layer_norm",
-            "backbone/pooler": "albert.pooler",
+            _POOLER: "albert.pooler",
             "classifier": "classifier",
             "mlm_head/dense": "predictions.dense",
             "mlm_head/layer_norm": "predictions.LayerNorm",
             "sop_head": "sop_classifier.classifier",
         },
         mlm_bias="predictions.bias",
+        decoder="predictions.decoder",
+        head_layers=_ANSWERS,
         has_groups=True,
     ),
-    "bert": Family(
-        class_prefix="Bert",
-        tables="bert.embeddings.{}.weight",
-        scope="bert.encoder.layer.{group}",
+    "bert": _plain(
+        "Bert",
         layers={
-            "backbone/embeddings/layer_norm": "bert.embeddings.LayerNorm",
-            **{ours: theirs.replace("/", ".") for ours, theirs in BERT_BLOCK.items()},
-            "backbone/pooler": "bert.pooler.dense",
-            "classifier": "classifier",
+            _POOLER: "bert.pooler.dense",
             "mlm_head/dense": "cls.predictions.transform.dense",
             "mlm_head/layer_norm": "cls.predictions.transform.LayerNorm",
             "sop_head": "cls.seq_relationship",
         },
         mlm_bias="cls.predictions.bias",
+        decoder="cls.predictions.decoder",
+    ),
+    "roberta": _plain(
+        "Roberta",
+        layers={
+            _POOLER: "roberta.pooler.dense",
+            "mlm_head/dense": "lm_head.dense",
+            "mlm_head/layer_norm": "lm_head.layer_norm",
+        },
+        mlm_bias="lm_head.bias",
+        decoder="lm_head.decoder",
+        classes={"pretraining": ""},
+        head_layers={
+            **_ANSWERS,
+            "text_classifier": _TWO_LAYERS,
+            "multiple_choice": {_POOLER: "roberta.pooler.dense"},
+        },
+    ),
+    "electra": _plain(
+        "Electra",
+        layers={
+            PROJECTION: "electra.embeddings_project",
+            "mlm_head/dense": "generator_predictions.dense",
+            "mlm_head/layer_norm": "generator_predictions.LayerNorm",
+            "discriminator/dense": "discriminator_predictions.dense",
+            "discriminator/prediction": "discriminator_predictions.dense_prediction",
+        },
+        mlm_bias="generator_lm_head.bias",
+        decoder="generator_lm_head",
+        classes={"pretraining": "", "discriminator": "ForPreTraining"},
+        head_layers={
+            **_ANSWERS,
+            "text_classifier": _TWO_LAYERS,
+            "multiple_choice": {_POOLER: "sequence_summary.summary"},
+        },
         config_names={
-            **dict.fromkeys(ALBERT_FIELDS),
+            **dict.fromkeys(ALBERT_FIELDS[1:]),
             "classifier_dropout_prob": "classifier_dropout",
         },
     ),
@@ -145,14 +236,19 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     config_path = files.join(path, "config.json")
     if not files.exists(config_path):
         raise DataError(f"{path}: holds weights but no config.json")
+    values = files.read_json(config_path)
     if config is None:
         config = AlbertConfig.from_json(config_path)
-    values = files.read_json(config_path)
+        is_old = config.family == "bert" and dialect_of(values) == ORIGINAL
+        if is_old and config.hidden_act == "gelu_new":
+            # BERT's folders of 2019 and SpanBERT's: the original's config file, for
+            # classes that compute the exact function.
+            config = config.replace(hidden_act="gelu")
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
     family = FAMILIES[config.family]
     is_bare = not any(name.startswith(family.stem) for name in theirs)
     _untie(path, theirs, family, is_bare)
-    head, named = _head(values, theirs), config
+    head, named = _head(values, theirs, family), config
     if family.has_groups:
         config = read_groups(config, NAME)
         named = config.replace(group_rule=NAME)
@@ -161,9 +257,11 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     attach_tokenizer(checkpoint, path)
     checkpoint.labels = _labels(values)
     checkpoint.problem_type = values.get("problem_type")
-    if PROJECTION in family.layers:
+    if family.has_groups:
         fold_projection(checkpoint)
-    if checkpoint.head == "text_classifier" and not values.get("architectures"):
+    is_one_layer = "text_classifier" not in family.head_layers
+    is_named = values.get("architectures") or not is_one_layer
+    if checkpoint.head == "text_classifier" and not is_named:
         checkpoint.also = ("token_classifier", "multiple_choice")
     return checkpoint
 
@@ -182,7 +280,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     family = FAMILIES[config.family]
     message = f"{NAME} has no {family.class_prefix} with a head like {head}"
     message = f"{message}; tf1 and albert_tf store it"
-    require(find(head).huggingface_class, message)
+    require(family.class_name(head), message)
     message = f"{NAME} cannot express share_layer_norm=False"
     require(config.share_layer_norm, message)
     if family.has_groups:
@@ -193,8 +291,10 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         )
         is_full = len(config.group_numbers()) == config.num_hidden_groups
         require(is_full, message)
-    ours = _with_pooler(checkpoint)
-    if PROJECTION in family.layers:
+    else:
+        _check_layers(config, family)
+    ours = _with_pooler(checkpoint, family)
+    if family.has_groups:
         ours = unfold_projection(config, ours)
     theirs = rename(name_table(config, head, is_bare=head is None), ours, NAME)
     with out.open(WEIGHTS) as f:
@@ -204,30 +304,48 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         write_huggingface(checkpoint.make_tokenizer(), config, out)
 
 
-def _with_pooler(checkpoint: Checkpoint) -> dict[str, Tensor]:
+def _check_layers(config: AlbertConfig, family: Family) -> None:
+    """Refuses what a class whose layers are all different cannot hold."""
+    plain = config.replace(sharing="none", inner_group_num=1)
+    rule = (
+        f"{NAME}: {family.class_prefix}'s layers share no weights, received "
+        f"sharing={config.sharing!r}, inner_group_num"
+    )
+    fits = config.layer_table() == plain.layer_table()
+    require(fits, rule, config.inner_group_num)
+    differ = config.embedding_size != config.hidden_size
+    differ = differ and PROJECTION in family.layers
+    rule = f"{NAME}: {family.class_prefix} needs embedding_projection={differ}"
+    require(config.has_embedding_projection == differ, rule, not differ)
+
+
+def _with_pooler(checkpoint: Checkpoint, family: Family) -> dict[str, Tensor]:
     """Leaves out the pooler if the head's class has none."""
     head, ours = checkpoint.head, dict(checkpoint.tensors)
     pooler = [name for name in ours if name.startswith("backbone/pooler/")]
-    if head is None and not pooler:
+    has_pooler = _POOLER in family.for_head(head).layers
+    if head is None and has_pooler and not pooler:
         raise UsageError(f"{NAME}: its bare model has a pooler, this one has none")
-    if pooler and not find(head).uses_pooler:
+    if pooler and not (has_pooler and find(head).uses_pooler):
         checkpoint.notes.append(f"{NAME}: {head} has no pooler; it is left out")
         ours = {name: t for name, t in ours.items() if name not in pooler}
     return ours
 
 
 def _config(checkpoint: Checkpoint, config: AlbertConfig, family: Family) -> dict:
-    class_name = family.class_prefix + find(checkpoint.head).huggingface_class
     renamed = family.config_names
     same = [field for field in CONFIG_FIELDS if field not in renamed]
     result = {
-        "architectures": [class_name],
+        "architectures": [family.class_name(checkpoint.head)],
         "model_type": family.model_type,
         **{field: getattr(config, field) for field in same},
         "dtype": "float32",
         "tie_word_embeddings": True,
         **{theirs: getattr(config, ours) for ours, theirs in renamed.items() if theirs},
     }
+    if config.position_offset:
+        result["max_position_embeddings"] = config.num_positions
+        result["pad_token_id"] = config.position_offset - 1
     eps = config.mlm_layer_norm_eps
     if eps not in (None, config.layer_norm_eps) and "mlm_head/output_bias" in (
         checkpoint.tensors
@@ -294,13 +412,14 @@ def _modern(name: str) -> str:
 def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) -> None:
     """Removes second names of tied weights after checking that they are equal."""
     table = family.table_rows()[0].theirs
-    decoder = family.mlm_bias.replace("bias", "decoder")
     tied = {
-        f"{decoder}.bias": family.mlm_bias,
-        f"{decoder}.weight": table.removeprefix(family.stem) if is_bare else table,
+        f"{family.decoder}.bias": family.mlm_bias,
+        f"{family.decoder}.weight": table.removeprefix(family.stem)
+        if is_bare
+        else table,
     }
     for second, first in tied.items():
-        if second not in theirs:
+        if second not in theirs or second == first:
             continue
         tensor = theirs.pop(second)
         if first not in theirs:
@@ -312,17 +431,19 @@ def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) 
             )
 
 
-def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
+def _head(values: dict, theirs: dict[str, Tensor], family: Family) -> str | None:
     """Returns the head that the config or the tensors' names show."""
     written = values.get("architectures")
     written = str(written[0]) if isinstance(written, list) and written else ""
-    for family, row in itertools.product(FAMILIES.values(), all_rows()):
-        name = row.huggingface_class
-        if name and written == family.class_prefix + name:
+    for any_family, row in itertools.product(FAMILIES.values(), all_rows()):
+        if written and written == any_family.class_name(row.name):
             return row.name
-    if "qa_outputs.weight" in theirs:
-        return "question_answering"
-    return "text_classifier" if "classifier.weight" in theirs else None
+    for name in _CLASSIFIERS:
+        layers = family.for_head(name).layers
+        needed = {layers["classifier"], family.head_layers.get(name, {}).get(_POOLER)}
+        if all(f"{layer}.weight" in theirs for layer in needed - {None}):
+            return name
+    return None
 
 
 def _labels(values: dict) -> list[str] | None:
@@ -344,10 +465,8 @@ def name_table(config: AlbertConfig, head: str | None, is_bare: bool) -> list[Ro
         head: str or None. One of `heads.HEADS`, or None for a bare model.
         is_bare: bool. Whether the encoder's names have no prefix, as in a bare model.
     """
-    family = FAMILIES[config.family]
+    family = FAMILIES[config.family].for_head(head)
     layers = family.layers_of(config)
-    if head == "question_answering":
-        layers["classifier"] = "qa_outputs"
     rows = [
         *family.table_rows(),
         *rows_of(layers, _PARTS, _PARTS, transpose=True),

@@ -197,6 +197,8 @@ def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
         f"{', '.join(_HEADS.values())} and the bare encoder"
     )
     require(head in (None, *_HEADS.values()), message)
+    family = checkpoint.config.family
+    require(family in ("albert", "bert"), f"{NAME} has no family like this", family)
     config = as_groups(checkpoint.config, NAME, "integer")
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     rule = f"{NAME}: num_hidden_layers must be a multiple of num_hidden_groups"

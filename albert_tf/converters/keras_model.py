@@ -162,7 +162,7 @@ def _check_sizes(checkpoint: Checkpoint) -> None:
     E, D = c.embedding_size, c.hidden_size
     sizes = {
         "embeddings/word_embeddings": (c.vocab_size, E),
-        "embeddings/position_embeddings": (c.max_position_embeddings, E),
+        "embeddings/position_embeddings": (c.num_positions, E),
         "embeddings/token_type_embeddings": (c.type_vocab_size, E),
         "encoder/attention_0/query/kernel": (D, D),
         "encoder/ffn_0/intermediate/kernel": (D, c.intermediate_size),

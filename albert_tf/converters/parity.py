@@ -333,8 +333,8 @@ def _run_transformers(
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    prefix = huggingface.FAMILIES[checkpoint.config.family].class_prefix
-    cls = getattr(transformers, prefix + find(checkpoint.head).huggingface_class)
+    family = huggingface.FAMILIES[checkpoint.config.family]
+    cls = getattr(transformers, family.class_name(checkpoint.head))
     # Only the library's own classes are run, and a pickle is never loaded.
     model = cls.from_pretrained(
         path,

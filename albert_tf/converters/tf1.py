@@ -400,6 +400,8 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
         head: str or None. Head whose weights are named; the masked LM's are in every
             table. A classifier of texts, tokens or choices has the same names.
     """
+    known = f"{NAME} names only the families {' and '.join(_FAMILIES)}"
+    require(config.family in _FAMILIES, known, config.family)
     names, has_shared_norms = _FAMILIES[config.family], config.share_layer_norm
     if config.family == "albert":
         config = as_groups(config, "tf1", "original")

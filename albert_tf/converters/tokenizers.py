@@ -126,7 +126,8 @@ def choose_tokenizer(
     if any(config.get(name, value) != value for name, value in options.items()):
         chosen = type(chosen)(chosen.model, **{**config, **options})
     warn_if_small(chosen, checkpoint.config.vocab_size)
-    return chosen
+    checkpoint.config.check_pad_id(chosen.pad_id, checkpoint.path, UsageError)
+    return chosen.for_segments(checkpoint.config.type_vocab_size)
 
 
 def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:

@@ -75,7 +75,8 @@ def make_choice_signatures(
             part = (tf.gather(segment, numbers) for segment in (first, second))
             return score(inputs_graph.padded_rows(tokenizer, *part, length))
 
-        lengths = tf.cast(first.row_lengths() + second.row_lengths(), tf.int32) + 3
+        lengths = tf.cast(first.row_lengths() + second.row_lengths(), tf.int32)
+        lengths += 2 + tokenizer.pair_separators
         values = in_steps(answer, lengths, tf.zeros([0]))
         nothing = tf.fill(tf.shape(choices), NO_CHOICE)
         logits = tf.tensor_scatter_nd_update(nothing, tf.where(is_choice), values)
@@ -129,7 +130,8 @@ def choice_rows(
     tokenize = text_inputs.graph_tokenizer
     # Byte-level BPE has no normalization.
     normalize = getattr(tokenize, "normalize", as_utf8)
-    room = text_inputs.max_seq_length - 3
+    separators = text_inputs.tokenizer.pair_separators
+    room = text_inputs.max_seq_length - 2 - separators
     most = min(max_qa_length, room)
     question_of = tf.where(is_choice)[:, 0]
     first = tokenize(normalize(text_inputs.shortened(contexts)))

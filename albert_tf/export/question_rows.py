@@ -89,7 +89,8 @@ def cut_windows(
     query = text_inputs.graph_tokenizer(text_inputs.shortened(question))
     context = offsets(tf.strings.substr(context, 0, MAX_TEXT_BYTES))
     asked = tf.minimum(query.row_lengths(), answering.max_query_length)
-    budget = answering.max_seq_length - 3 - asked
+    separators = text_inputs.tokenizer.pair_separators
+    budget = answering.max_seq_length - 2 - separators - asked
     stride = answering.doc_stride
     length = context.ids.row_lengths()
     length = tf.minimum(length, budget + (MAX_WINDOWS - 1) * stride)
@@ -103,14 +104,16 @@ def cut_windows(
     query = tf.gather(inputs_graph.first_tokens(query, asked), number)
     text = tf.ragged.range(begin, begin + size)
     text = text.with_values(tf.gather(context.ids.values, text.values))
-    shift = begin - query.row_lengths() - 2
+    before = query.row_lengths() + 1 + separators  # the text's first token
+    shift = begin - before
     rows = inputs_graph.padded_rows(
         text_inputs.tokenizer, query, text, answering.max_seq_length
     )
     column = tf.range(tf.shape(rows[features.TOKEN_IDS])[1])
     last = tf.reduce_sum(rows[features.PADDING_MASK], 1, keepdims=True) - 1
     # Answers are tokens of the text, or `[CLS]`.
-    outside = (rows[features.SEGMENT_IDS] == 0) | (column == last)
+    before = tf.cast(before[:, None], tf.int32)
+    outside = (column < before) | (column >= last)
     rows[features.P_MASK] = tf.cast(outside & (column > 0), tf.int32)
     return Windows(rows, context, number, shift, begin, size)
 

@@ -76,7 +76,8 @@ def answering_of(
     answering = Answering(**{"unanswerable": may_lack, **recorded, **given})
     if not getattr(model, "task", None):
         answering = dataclasses.replace(squad_features.with_room(answering), **given)
-    squad_features.check_options(answering)
+    special = 4 if model.config.type_vocab_size == 1 else 3
+    squad_features.check_options(answering, special)
     threshold = answering.null_threshold
     is_number = threshold == threshold
     require(is_number, "answering: null_threshold must be a number", threshold)

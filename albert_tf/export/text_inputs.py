@@ -200,7 +200,9 @@ def token_inputs(
         (tf.shape(lengths)[0] == rows, "lengths: one for each row of token_ids"),
         (same_shape, "segment_ids: of the shape of token_ids"),
     )
-    token_ids, segment_ids = token_ids * mask, segment_ids * mask
+    padding = max(config.position_offset - 1, 0)
+    token_ids = tf.where(mask > 0, token_ids, padding)
+    segment_ids *= mask
     rules = [
         (width <= most, f"token_ids: at most {most} columns"),
         (within(lengths, 1, width + 1), "lengths: from 1 to the columns of token_ids"),

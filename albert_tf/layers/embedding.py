@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
 from albert_tf.layers.ops import ConfiguredLayer
 
 
@@ -26,13 +27,15 @@ class FactorizedEmbedding(ConfiguredLayer):
     Call arguments:
         token_ids: int32 `[B, T]`, values in `[0, V)`.
         segment_ids: int32 `[B, T]`, values in `[0, S)`; None is all 0.
-        position_ids: int32 `[B, T]`, values in `[0, P)`; None is 0, 1, 2…
+        position_ids: int32 `[B, T]`, values in `[0, P)`; None is 0, 1, 2… With
+            `position_offset`, padding ids neither have nor count as positions.
 
     Returns:
         `[B, T, E]` in the compute dtype.
 
     Raises:
-        ValueError: If T is greater than P.
+        ValueError: If T is greater than P, or there is no such segment (where the ids
+            are at hand, not in a graph).
     """
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
@@ -43,7 +46,7 @@ class FactorizedEmbedding(ConfiguredLayer):
     def build(self, input_shape=None):
         sizes = {
             "word_embeddings": self.config.vocab_size,
-            "position_embeddings": self.config.max_position_embeddings,
+            "position_embeddings": self.config.num_positions,
             "token_type_embeddings": self.config.type_vocab_size,
         }
         for part, (name, size) in enumerate(sizes.items()):
@@ -72,6 +75,7 @@ class FactorizedEmbedding(ConfiguredLayer):
             segments = self.token_type_embeddings[0]
         else:
             # A product with one-hot rows, as the original: no sparse gradient.
+            _check_segments(segment_ids, self.config.type_vocab_size)
             table = ops.cast(self.token_type_embeddings, x.dtype)
             one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=x.dtype)
             segments = ops.matmul(one_hot, table)
@@ -80,18 +84,42 @@ class FactorizedEmbedding(ConfiguredLayer):
         return self.dropout(self.layer_norm(x), training=training, seeds=seeds)
 
     def _positions(self, token_ids, position_ids):
-        if position_ids is not None:
-            return _look_up(self.position_embeddings, position_ids)
         length, longest = token_ids.shape[1], self.config.max_position_embeddings
-        if length is not None and length > longest:
+        if position_ids is None and length is not None and length > longest:
             raise ValueError(
                 f"sequence length must be at most max_position_embeddings={longest}, "
                 f"received {length}"
             )
+        if offset := self.config.position_offset:
+            position_ids = _offset_positions(token_ids, position_ids, offset)
+        if position_ids is not None:
+            return _look_up(self.position_embeddings, position_ids)
         return self.position_embeddings[: ops.shape(token_ids)[1]]
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.config.embedding_size)
+
+
+def _offset_positions(token_ids, position_ids, offset: int):
+    """Returns the rows of the table as RoBERTa counts them, int32 `[B, T]`.
+
+    fairseq's `make_positions`: by the ids, whatever the padding mask says.
+    """
+    real = ops.cast(ops.not_equal(token_ids, offset - 1), "int32")
+    if position_ids is None:
+        position_ids = ops.cumsum(real, axis=1) - 1
+    return (ops.cast(position_ids, "int32") + 1) * real + (offset - 1)
+
+
+def _check_segments(segment_ids, count: int) -> None:
+    """Raises a ValueError for segments that would silently get no embedding."""
+    # Eager tensors of TensorFlow; reading those of a device would wait for it.
+    read = getattr(segment_ids, "numpy", None)
+    if read is None or "CPU" not in getattr(segment_ids, "device", ""):
+        return
+    most = int(read().max(initial=0))
+    rule = f"segment_ids must be below type_vocab_size={count}"
+    require(most < count, rule, most, error=ValueError)
 
 
 def _look_up(table, ids):

@@ -49,7 +49,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.built = True
 
     def call(self, x, word_embeddings):
-        x = get_activation(self.config.hidden_act)(self.dense(x))
+        x = get_activation(self.config.head_act)(self.dense(x))
         x = self.layer_norm(x)
         table = ops.cast(word_embeddings, x.dtype)
         logits = ops.matmul(x, ops.transpose(table))
@@ -58,6 +58,42 @@ class MaskedLMHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         """Returns the shape of the logits, for `summary()`."""
         return (*input_shape[:2], self.config.vocab_size)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class DiscriminatorHead(ConfiguredLayer):
+    """Scores every token as replaced: a dense layer, activation, one output.
+
+    ELECTRA's `discriminator_predictions`.
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        x: `[B, T, D]`.
+
+    Returns:
+        float32 logits `[B, T]`, above 0 for replaced.
+    """
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.dense = self.add_dense(config.hidden_size, "dense")
+        self.prediction = self.add_dense(1, "prediction", 1)
+
+    def build(self, input_shape=None):
+        for layer in (self.dense, self.prediction):
+            layer.build((None, None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, x):
+        x = get_activation(self.config.hidden_act)(self.dense(x))
+        return ops.cast(ops.squeeze(self.prediction(x), -1), "float32")
+
+    def compute_output_shape(self, input_shape):
+        """Returns the shape of the logits, for `summary()`."""
+        return tuple(input_shape[:2])
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -83,7 +119,9 @@ class ExitHead(ConfiguredLayer):
     ):
         super().__init__(config, seed, **kwargs)
         self.num_labels = num_labels
-        self.pooler = self.add_dense(config.hidden_size, "pooler", activation="tanh")
+        self.pooler = self.add_dense(
+            config.hidden_size, "pooler", activation=config.pooler_act
+        )
         self.dropout = self.add_dropout(config.classifier_dropout_prob, 1)
         self.classifier = self.add_dense(num_labels, "classifier", 2)
 

@@ -19,11 +19,12 @@ from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertBackbone(ConfiguredModel):
-    """ALBERT or BERT without a head: embeddings, encoder and pooler.
+    """ALBERT or a relative without a head: embeddings, encoder and pooler.
 
     Args:
         config: `AlbertConfig`.
-        add_pooler: bool. Whether to add the pooler, a tanh layer on `[CLS]`.
+        add_pooler: bool or None. Whether to add the pooler, a dense layer on `[CLS]`;
+            None: as the family has one (ELECTRA has none).
         seed: int or None. Seed of the initial values.
 
     Call arguments:
@@ -67,7 +68,7 @@ class AlbertBackbone(ConfiguredModel):
         self,
         config: AlbertConfig,
         *,
-        add_pooler: bool = True,
+        add_pooler: bool | None = None,
         seed: int | None = None,
         **kwargs,
     ):
@@ -80,9 +81,9 @@ class AlbertBackbone(ConfiguredModel):
             config, self.seed_of(2), dtype=policy, name="encoder"
         )
         self.pooler = None
-        if add_pooler:
+        if config.has_pooler if add_pooler is None else add_pooler:
             self.pooler = self.add_dense(
-                config.hidden_size, "pooler", 3, activation="tanh"
+                config.hidden_size, "pooler", 3, activation=config.pooler_act
             )
         self.build((None, None))
 

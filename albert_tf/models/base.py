@@ -196,7 +196,11 @@ class ConfiguredModel(Configured, keras.Model):
     def load_assets(self, dir_path: str | None) -> None:
         """Reads what `save_assets` wrote, if anything; called by Keras."""
         if dir_path is not None:
-            self.preprocessor = albert_tf._loader().Preprocessor.load_assets(dir_path)
+            found = albert_tf._loader().Preprocessor.load_assets(dir_path)
+            if found is not None:
+                segments = self.config.type_vocab_size
+                found.tokenizer = found.tokenizer.for_segments(segments)
+            self.preprocessor = found
 
     def get_config(self):
         config = {

@@ -244,6 +244,7 @@ class BatchMaker:
         places = ranges(layout.rows * layout.length + layout.starts, lengths)
         position = ranges(np.zeros(len(rows), np.int64), lengths)
         second = position >= np.repeat(encoded.first_lengths[rows], lengths)
+        second &= encoded.has_segments
         values = {
             features.TOKEN_IDS: encoded.ids[ranges(encoded.splits[rows], lengths)],
             features.SEGMENT_IDS: second,

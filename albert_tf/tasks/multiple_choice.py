@@ -87,7 +87,7 @@ class ChoiceTask(Task):
         counts = [len(row) for row in examples.choices]
         context = np.repeat([distinct[text] for text in examples.contexts], counts)
         full_a, full_b = np.diff(a_splits)[context], np.diff(b_splits)
-        budget = self.options.max_seq_length - 3
+        budget = self.options.max_seq_length - 2 - tokenizer.pair_separators
         kept_b = np.minimum(full_b, min(longest, budget))
         kept_a = np.minimum(full_a, budget - kept_b)
         first = (a_ids, a_splits[context], kept_a)

@@ -53,26 +53,28 @@ class Windows:
     size: np.ndarray
 
 
-def check_options(options: Options) -> None:
+def check_options(options: Options, special: int = 3) -> None:
     """Raises a UsageError if the sizes leave no room for a text.
 
     Args:
         options: `Options`.
+        special: int. Number of special tokens in a row.
     """
     for name in ("max_query_length", "n_best_size", "max_answer_length"):
         value = getattr(options, name)
         require(value >= 1, f"{name} must be at least 1", value)
-    budget = options.max_seq_length - options.max_query_length - 3
+    budget = options.max_seq_length - options.max_query_length - special
+    least = options.max_query_length + special + 1
     require(
         budget >= 1,
-        "max_seq_length must be at least max_query_length + 4 = "
-        f"{options.max_query_length + 4}, so that there is room for the text, received "
+        f"max_seq_length must be at least max_query_length + {special + 1} = "
+        f"{least}, so that there is room for the text, received "
         f"{options.max_seq_length}; a smaller max_query_length shortens the questions",
     )
     require(
         1 <= options.doc_stride <= budget,
         f"doc_stride must be from 1 to {budget} (max_seq_length - max_query_length - "
-        "3), or tokens would be lost between two windows",
+        f"{special}), or tokens would be lost between two windows",
         options.doc_stride,
     )
 
@@ -114,7 +116,8 @@ def encode_questions(
             if none can.
         UsageError: If the sizes leave no room for a text.
     """
-    check_options(options)
+    special = 2 + tokenizer.pair_separators
+    check_options(options, special)
     items = questions.items
     used = sorted({q.context for q in items})
     contexts = {
@@ -123,7 +126,7 @@ def encode_questions(
     ids, splits = tokenizer.encode_batch_flat([q.text for q in items])
     lengths = np.diff(splits)
     kept = np.minimum(lengths, options.max_query_length)
-    windows, positions = _cut(questions, contexts, kept.tolist(), options)
+    windows, positions = _cut(questions, contexts, kept.tolist(), special, options)
     rows = _rows(windows, items, (ids, splits[:-1], kept), tokenizer)
     targets = {}
     if questions.labelled:
@@ -164,7 +167,7 @@ def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 
 def _cut(
-    questions: Questions, contexts, queries: list[int], options: Options
+    questions: Questions, contexts, queries: list[int], special: int, options: Options
 ) -> tuple[Windows, np.ndarray]:
     """Returns the windows, and the first and last token of their answers, `[R, 2]`.
 
@@ -172,6 +175,7 @@ def _cut(
         questions: `Questions`.
         contexts: dict. `Context` of each text by its index.
         queries: list of int. Number of tokens of each question in its rows.
+        special: int. Number of special tokens in a row, the last one after the text.
         options: `Options`.
     """
     bad, rows, misplaced = BadRows(options.on_bad_input), [], []
@@ -180,14 +184,14 @@ def _cut(
         answer = _answer(question, questions.contexts[question.context], context)
         if question.answers and answer is None:
             misplaced.append(_place(question))
-        budget, length = options.max_seq_length - query - 3, len(context.ids)
+        budget, length = options.max_seq_length - query - special, len(context.ids)
         windows = []
         stride = options.doc_stride
         # Up to the window that holds the last token; a text without any has one.
         for first in range(0, max(length - budget + stride, 1), stride):
             size = min(length - first, budget)
             held = answer and first <= answer[0] and answer[1] < first + size
-            shift = query + 2 - first
+            shift = query + special - 1 - first
             tokens = [token + shift for token in answer] if held else [0, 0]
             windows.append((i, first, size, *tokens))
         wanted = questions.training and not question.is_impossible

@@ -30,14 +30,17 @@ class EncodedTexts:
         ids: int32 array. Tokens of all rows.
         splits: int64 `[B + 1]`. Row `i` is `ids[splits[i]:splits[i + 1]]`.
         first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]`
-            and `[SEP]`.
+            and `[SEP]`; the place of the first token of segment 1.
         truncated: bool `[B]`. Which rows were truncated; None if not recorded.
+        has_segments: bool. Whether segment 1 has an id of its own; see
+            `Tokenizer.pair_separators`.
     """
 
     ids: np.ndarray
     splits: np.ndarray
     first_lengths: np.ndarray
     truncated: np.ndarray | None = None
+    has_segments: bool = True
 
     def __len__(self) -> int:
         return len(self.first_lengths)
@@ -48,7 +51,7 @@ class EncodedTexts:
         return np.diff(self.splits)
 
 
-def kept_lengths(first, second, max_seq_length: int, ops=np):
+def kept_lengths(first, second, max_seq_length: int, separators: int = 1, ops=np):
     """Returns how many tokens of A and of B a row keeps.
 
     Tokens are removed one at a time from the end of the longer text, from B on a tie,
@@ -59,12 +62,13 @@ def kept_lengths(first, second, max_seq_length: int, ops=np):
         first: int `[B]`. Number of tokens in A.
         second: int `[B]`. Number of tokens in B; a row without any has one segment.
         max_seq_length: int. Maximum length of a row, special tokens included.
+        separators: int. Number of separators between A and B.
         ops: NumPy or TensorFlow, whose arrays these are.
 
     Returns:
         Two int `[B]`.
     """
-    budget = max_seq_length - 3
+    budget = max_seq_length - 2 - separators
     half = budget // 2
     pair = ops.minimum(first, ops.maximum(budget - second, budget - half))
     alone = ops.minimum(first, max_seq_length - 2)
@@ -100,7 +104,7 @@ def encode_texts(
         require(len(text_pairs) == len(texts), rule, len(text_pairs))
         parts[1] = tokenizer.encode_batch_flat(text_pairs)
     first, second = (np.diff(splits) for _, splits in parts)
-    kept = kept_lengths(first, second, max_seq_length)
+    kept = kept_lengths(first, second, max_seq_length, tokenizer.pair_separators)
     lost = (first > kept[0]) | (second > kept[1])
     counts = (kept[0], np.where(second > 0, kept[1], -1))
     segments = ((a, b[:-1], n) for (a, b), n in zip(parts, counts, strict=True))
@@ -110,13 +114,18 @@ def encode_texts(
 def join_segments(tokenizer: Tokenizer, *segments: tuple) -> EncodedTexts:
     """Joins parts of tokens to rows: `[CLS]`, then each part with a `[SEP]`.
 
+    Between two parts there are as many as the tokenizer says.
+
     Args:
         tokenizer: `Tokenizer`. Names the special tokens.
         *segments: tuples of the tokens of all rows, an int32 array; and int `[B]`, the
             place of the first token of each row, and the number of its tokens, -1 for a
             row without this part.
     """
-    lengths = 1 + sum(counts + 1 for _, _, counts in segments)
+    more = tokenizer.pair_separators - 1  # before every part but the first
+    lengths = (
+        1 - more + sum(counts + 1 + more * (counts >= 0) for *_, counts in segments)
+    )
     splits = np.append(0, np.cumsum(lengths)).astype(np.int64)
     ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
     ids[splits[:-1]] = tokenizer.cls_id
@@ -124,8 +133,9 @@ def join_segments(tokenizer: Tokenizer, *segments: tuple) -> EncodedTexts:
     for tokens, starts, counts in segments:
         some = np.maximum(counts, 0)
         ids[ranges(at, some)] = tokens[ranges(starts, some)]
-        at = at + counts + 1
-    return EncodedTexts(ids, splits, (segments[0][2] + 2).astype(np.int32))
+        at = at + counts + 1 + more
+    first = (segments[0][2] + 2 + more).astype(np.int32)
+    return EncodedTexts(ids, splits, first, has_segments=not more)
 
 
 def padded_inputs(
@@ -148,6 +158,7 @@ def padded_inputs(
     token_ids = np.full(real.shape, pad_id, np.int32)
     token_ids[real] = encoded.ids[ranges(encoded.splits[rows], counts)]
     second = columns >= encoded.first_lengths[rows][:, None]
+    second &= encoded.has_segments
     return {
         features.TOKEN_IDS: token_ids,
         features.SEGMENT_IDS: (real & second).astype(np.int32),

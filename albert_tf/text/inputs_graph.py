@@ -41,7 +41,11 @@ def join_segments(
         first = first[:, : max_seq_length - 2]
     else:
         kept = inputs.kept_lengths(
-            first.row_lengths(), second.row_lengths(), max_seq_length, tf
+            first.row_lengths(),
+            second.row_lengths(),
+            max_seq_length,
+            tokenizer.pair_separators,
+            tf,
         )
         first, second = first_tokens(first, kept[0]), first_tokens(second, kept[1])
     return padded_rows(
@@ -67,20 +71,23 @@ def padded_rows(
     column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
     cls, sep = column * tokenizer.cls_id, column * tokenizer.sep_id
     parts = [cls, first, sep]
+    has_segments = tokenizer.pair_separators == 1
     if second is not None:
-        parts += [second, sep]
+        ends = [sep] * tokenizer.pair_separators
         if not keeps_empty:
             some = tf.minimum(second.row_lengths(), 1)
-            parts[-1] = first_tokens(tf.RaggedTensor.from_tensor(sep), some)
+            ends = [first_tokens(tf.RaggedTensor.from_tensor(x), some) for x in ends]
+        parts += [*ends[1:], second, ends[0]]
     ids = tf.concat(parts, 1)
     lengths = tf.cast(ids.row_lengths(), tf.int32)
     length = rounded_length(tf.reduce_max(lengths), max_seq_length, step)
     mask = tf.sequence_mask(lengths, length, tf.int32)
     first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
     padded = ids.to_tensor(tokenizer.pad_id, shape=[None, max_seq_length])
+    segments = mask - tf.sequence_mask(first_lengths, length, tf.int32)
     return {
         features.TOKEN_IDS: padded[:, :length],
-        features.SEGMENT_IDS: mask - tf.sequence_mask(first_lengths, length, tf.int32),
+        features.SEGMENT_IDS: segments if has_segments else tf.zeros_like(mask),
         features.PADDING_MASK: mask,
     }
 

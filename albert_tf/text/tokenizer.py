@@ -4,6 +4,7 @@ Legend: `V` vocabulary, `B` strings.
 """
 
 import abc
+import copy
 import functools
 import hashlib
 import itertools
@@ -39,10 +40,13 @@ class Tokenizer(abc.ABC):
         special_ids: list of int. Ids of these and all other special tokens, sorted.
         sha256: str. Hex digest of the file.
         model: bytes. Content of the file.
+        pair_separators: int. Separators between the two texts of a pair. With two, as
+            RoBERTa has them, both texts are in segment 0; see `for_segments`.
         num_threads: int. Threads of `encode_batch_flat`, where they are of use. One, as
             in `create_pretraining_data`, which runs one process per core.
     """
 
+    pair_separators = 1
     num_threads = 1
     file_name: str
     collapses_white_space: bool
@@ -97,6 +101,18 @@ class Tokenizer(abc.ABC):
             DataError: If the folder holds no tokenizer of this class.
         """
         return albert_tf._loader().load_tokenizer_as(cls, path)
+
+    def for_segments(self, type_vocab_size: int) -> "Tokenizer":
+        """Returns this tokenizer as a model with that many segments needs it.
+
+        Without segments, two separators tell where the second text of a pair begins.
+        """
+        separators = 2 if type_vocab_size == 1 else 1
+        if separators == self.pair_separators:
+            return self
+        result = copy.copy(self)
+        result.pair_separators = separators
+        return result
 
     def encode(self, text: str | bytes) -> list[int]:
         """Returns the ids of a text, without special tokens around it.

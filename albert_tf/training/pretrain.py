@@ -103,6 +103,7 @@ class Pretraining(Run):
             self.config = pretrain_inputs.load_config(settings, start)
             self.tokenizer = pretrain_inputs.load_run_tokenizer(settings)
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
+            pretrain_inputs.check_segments(settings, self.config)
             replicas = self.strategy.num_replicas_in_sync
             sharing = len(self.strategy.extended.worker_devices)
             pretrain_inputs.check_batches(settings, self.config, replicas, sharing)

@@ -15,11 +15,14 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import check_path
 from albert_tf.data.records import card, shards
 from albert_tf.data.records.tfrecord import RecordSet
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 from albert_tf.text.load import check_options, load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
+
+# Policies whose examples have two segments.
+_OF_SEGMENTS = ("clean", "original", "nsp")
 
 
 def check_files(settings: PretrainSettings) -> None:
@@ -41,6 +44,7 @@ def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> 
     rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
     require(length <= longest, rule, length)
     settings.check_vocabulary(config, tokenizer.vocab_size)
+    config.check_pad_id(tokenizer.pad_id, settings.spm_model_file, UsageError)
 
 
 def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:
@@ -48,6 +52,24 @@ def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertC
     if start is None or settings.preset or settings.albert_config_file:
         return settings.own_config()
     return start.config
+
+
+def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:
+    """Refuses records of pairs for a model without segments.
+
+    Raises:
+        UsageError: If a data card says that the records have two segments.
+    """
+    if config.type_vocab_size > 1:
+        return
+    for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
+        for path in card_paths(shards.find_shards(pattern)):
+            policy = files.read_record(path).get("pair_policy")
+            rule = (
+                f"{path}: a model with type_vocab_size=1 needs records of one segment"
+            )
+            rule = f"{rule}, not of --pair_policy"
+            require(policy not in _OF_SEGMENTS, rule, policy)
 
 
 def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:

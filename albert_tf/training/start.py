@@ -17,7 +17,7 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.table import GROWABLE, differences, grow
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.errors import MissingFileError, require
+from albert_tf.errors import MissingFileError, UsageError, require
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
 from albert_tf.tasks import labels
@@ -83,8 +83,10 @@ class Start:
         normalization = (settings.do_lower_case, settings.keep_accents)
         if checkpoint is None:
             config = settings.own_config()
-            self.tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
-            warn_if_small(self.tokenizer, config.vocab_size)
+            tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
+            warn_if_small(tokenizer, config.vocab_size)
+            config.check_pad_id(tokenizer.pad_id, settings.spm_model_file, UsageError)
+            self.tokenizer = tokenizer.for_segments(config.type_vocab_size)
         else:
             config = _with_given(checkpoint, settings)
             self.tokenizer = choose_tokenizer(

@@ -96,7 +96,7 @@ BROKEN = ["", "{", "[]", '"x"', "3", "[" * 100_000, '{"a": NaN', "\x00"]
         ({"hidden_size": "32"}, "hidden_size must be a positive integer"),
         ({"hidden_size": 10**30}, "hidden_size must be a positive integer"),
         ({"hidden_act": "mish"}, "hidden_act must be one of"),
-        ({"model_type": "roberta"}, "model_type must be albert or bert"),
+        ({"model_type": "deberta"}, "model_type must be albert or bert"),
         ({"num_hidden_groups": 2}, "no tensor for encoder/attention_1"),
         ({"is_decoder": True}, "is_decoder must be False"),
     ],

@@ -186,8 +186,8 @@ def test_bert_without_model_type(tmp_path):
     assert again.config.family == "bert"
     assert_same_weights(model, again)
     for key, value in (
-        ("architectures", ["RobertaForMaskedLM"]),
-        ("model_type", "roberta"),
+        ("architectures", ["XLNetModel"]),
+        ("model_type", "deberta"),
     ):
         where.write_text(json.dumps({**values, key: value}))
         with pytest.raises(DataError, match=rf"config\.json: .*'{np.ravel(value)[0]}'"):

@@ -76,6 +76,29 @@ def test_a_second_text_without_tokens_counts_as_none(tokenizer, empty):
     assert batch["segment_ids"].sum(1).tolist() == [2, 2, 0]
 
 
+@pytest.mark.parametrize("max_seq_length", [6, 16, 37])
+def test_two_separators_where_there_are_no_segments(tokenizer, max_seq_length):
+    plain, tokenizer = tokenizer, tokenizer.for_segments(1)
+    assert (plain.pair_separators, tokenizer.pair_separators) == (1, 2)
+    assert tokenizer.for_segments(2).pair_separators == 1
+    texts = [*some_texts(40, seed=1), "a"]
+    pairs = [*some_texts(40, seed=2), "b b"]
+    encoded, batch = assert_same(tokenizer, texts, pairs, max_seq_length)
+    assert not batch["segment_ids"].any()
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    a, b = tokenizer.encode("a"), tokenizer.encode("b b")[: max_seq_length - 5]
+    last = [cls, *a, sep, sep, *b, sep]
+    assert encoded.ids[encoded.splits[-2] :].tolist() == last
+    assert encoded.first_lengths[-1] == 4
+    assert max(encoded.lengths) <= max_seq_length
+    # Single texts are as they were.
+    alone, other = (
+        inputs.encode_texts(t, texts, max_seq_length=max_seq_length)
+        for t in (tokenizer, plain)
+    )
+    np.testing.assert_array_equal(alone.ids, other.ids)
+
+
 def test_empty_batch(tokenizer):
     nothing = tokenizer(tf.constant([], tf.string))
     made = inputs_graph.join_segments(tokenizer, nothing, None, 64)

@@ -1,0 +1,162 @@
+"""Reads config files in three dialects: ours, the original's and Hugging Face's."""
+
+import difflib
+import re
+from typing import Any
+
+from albert_tf.errors import require
+
+# Who writes config files.
+OURS = "albert_tf"
+ORIGINAL = "original"
+HUGGINGFACE = "huggingface"
+
+REQUIRED = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
+# Keys of released albert_config.json files that the original never reads, and keys of
+# brightmart/albert_zh and BERT that do not change what is computed.
+IGNORED_ORIGINAL = {
+    "net_structure_type",
+    "gap_size",
+    "num_memory_blocks",
+    "down_scale_factor",
+    "layers_to_keep",
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+}
+# Any other value of these keys means a model that this package does not compute.
+MUST_BE = {
+    "ln_type": ("postln",),
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    # What ELECTRA's multiple choice puts in the place of a pooler.
+    "summary_type": ("first",),
+    "summary_use_proj": (True,),
+    "summary_activation": ("gelu",),
+}
+# Hugging Face's names -> ours, for the same function.
+HF_ACTIVATIONS = {
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_python": "gelu",
+    "swish": "silu",
+}
+# Families of models by the `model_type` that Hugging Face gives them.
+FAMILIES = ("albert", "bert", "roberta", "electra")
+_CLASS = re.compile(
+    r"(?:TF|Flax)?(Albert|Bert|Roberta|Electra)(Model|For|LMHead|PreTrained)"
+)
+
+
+def dialect_of(values: dict[str, Any]) -> str:
+    """Returns who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
+
+    Hugging Face's files have had `layer_norm_eps` since the first release; the
+    original's never have it.
+    """
+    if values.get("format") == OURS:
+        return OURS
+    marks = ("model_type", "transformers_version", "architectures", "layer_norm_eps")
+    return HUGGINGFACE if any(m in values for m in marks) else ORIGINAL
+
+
+def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """Translates the content of a config JSON to `AlbertConfig` fields.
+
+    Args:
+        values: dict. The content of the file.
+        known: set of str. The names of the fields.
+
+    Raises:
+        ValueError: If a size is missing, a key is unknown (Hugging Face's files
+            may have additional keys), or the config describes another model.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"expected a JSON object, received {type(values).__name__}")
+    kind = dialect_of(values)
+    missing = [k for k in REQUIRED if k not in values]
+    if missing and kind != OURS:
+        raise ValueError(f"missing {', '.join(missing)}")
+    for key, allowed in MUST_BE.items():
+        if values.get(key, allowed[0]) not in allowed:
+            raise ValueError(
+                f"{key} must be {allowed[0]!r}, received {values[key]!r}: "
+                "such a model computes something else"
+            )
+    family = _family(values, kind)
+    if kind != HUGGINGFACE:
+        others = {"share_parameter_across_layers"}
+        # The config.json of our model folders also has the head, the labels and the
+        # tokenizer's options.
+        others |= {"format", "model", "tokenizer"} if kind == OURS else set()
+        others |= known
+        for key in values:
+            if key not in others | IGNORED_ORIGINAL | set(MUST_BE):
+                close = difflib.get_close_matches(str(key), others, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(f"unknown key {key!r}{hint}")
+    result = {k: v for k, v in values.items() if k in known}
+    if family in ("bert", "roberta"):
+        result["embedding_size"] = values["hidden_size"]
+    if family in ("bert", "roberta", "electra"):
+        result["sharing"] = "none"
+    if kind == HUGGINGFACE:
+        result["family"] = family
+    if family == "roberta":
+        _set_positions(result, values)
+    if values.get("share_parameter_across_layers") is False:
+        result["sharing"] = "none"
+    act = result.get("hidden_act")
+    if kind == ORIGINAL and act in (None, "gelu"):
+        result["hidden_act"] = "gelu_new"
+    elif kind == HUGGINGFACE:
+        default = "gelu_new" if family == "albert" else "gelu"
+        result["hidden_act"] = HF_ACTIVATIONS.get(str(act), act or default)
+        # BERT's optional key has a slightly different name.
+        if values.get("classifier_dropout") is not None:
+            result["classifier_dropout_prob"] = values["classifier_dropout"]
+    return result
+
+
+def _family(values: dict[str, Any], kind: str) -> str | None:
+    """Returns the family that the keys show; None if the file is ours."""
+    if kind == OURS:
+        return None
+    albert_keys = ("embedding_size", "num_hidden_groups", "inner_group_num")
+    guessed = "albert" if any(k in values for k in albert_keys) else "bert"
+    if kind == ORIGINAL:
+        return guessed
+    if model_type := values.get("model_type"):
+        known = f"model_type must be {' or '.join(FAMILIES)}"
+        require(model_type in FAMILIES, known, model_type, error=ValueError)
+        return model_type
+    # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
+    classes = values.get("architectures")
+    for name in classes if isinstance(classes, list) else ():
+        known = f"architectures must be of {' or '.join(FAMILIES)}"
+        found = _CLASS.match(str(name))
+        require(found, known, name, error=ValueError)
+        guessed = guessed if found[1] == "Bert" else found[1].lower()
+    return guessed
+
+
+def _set_positions(result: dict[str, Any], values: dict[str, Any]) -> None:
+    """Sets the positions of a RoBERTa, whose file counts the rows of the table."""
+    pad_id = values.get("pad_token_id", 1)
+    rows = values.get("max_position_embeddings", 512)
+    rule = "pad_token_id must be an integer of at least 0"
+    require(type(pad_id) is int and pad_id >= 0, rule, pad_id, error=ValueError)
+    rule = f"max_position_embeddings must be an integer above {pad_id + 1}"
+    require(type(rows) is int and rows > pad_id + 1, rule, rows, error=ValueError)
+    result["position_offset"] = pad_id + 1
+    result["max_position_embeddings"] = rows - pad_id - 1

@@ -1,0 +1,42 @@
+"""Tells which tokens of a text were replaced, as ELECTRA's discriminator does.
+
+Legend: `B` batch, `T` sequence.
+"""
+
+import keras
+
+from albert_tf.layers.heads import DiscriminatorHead
+from albert_tf.models.backbone import HeadModel
+from albert_tf.models.base import as_inputs
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertDiscriminator(HeadModel):
+    """Scores every token as replaced (ELECTRA, section 2).
+
+    Args:
+        config: `AlbertConfig`.
+        add_pooler: bool. Whether the backbone keeps a pooler, which is not used here.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        float32 logits `[B, T]`, above 0 where a token was probably replaced.
+    """
+
+    def add_layers(self):
+        self.discriminator = DiscriminatorHead(
+            self.config, self.seed_of(4), dtype=self.dtype_policy, name="discriminator"
+        )
+
+    def build(self, input_shape=None):
+        if not self.built:
+            self.discriminator.build((None, None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False, seeds=None):
+        outputs = self.backbone(as_inputs(inputs), training=training, seeds=seeds)
+        return self.discriminator(outputs["sequence_output"])

@@ -35,6 +35,7 @@ _HOME = {
     "load_tokenizer": "text.load",
     "Preprocessor": "text.preprocessor",
     "ByteBPETokenizer": "text.byte_bpe",
+    "WordPieceTokenizer": "text.wordpiece",
     "FillMask": "inference.fill_mask",
     "Classifier": "inference.classifier",
     "Embedder": "inference.embedder",

@@ -35,7 +35,8 @@ _MODEL_TYPE = flags.DEFINE_enum(
     "model_type",
     "unigram",
     train.MODEL_TYPES,
-    "unigram: SentencePiece (.model); byte_bpe: like RoBERTa's (tokenizer.json).",
+    "unigram: SentencePiece (.model); byte_bpe: like RoBERTa's (tokenizer.json); "
+    "wordpiece: like BERT's (vocab.txt).",
 )
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of tokens.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
@@ -84,8 +85,8 @@ def _output() -> str:
         )
     if _OUTPUT_MODEL.value is not None:
         return _OUTPUT_MODEL.value
-    suffix = ".model" if _MODEL_TYPE.value == "unigram" else ".json"
-    return f"{_OUTPUT_PREFIX.value}{suffix}"
+    suffixes = {"unigram": "model", "byte_bpe": "json", "wordpiece": "txt"}
+    return f"{_OUTPUT_PREFIX.value}.{suffixes[_MODEL_TYPE.value]}"
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from albert_tf.converters.table import (
     rows_of,
     unfold_projection,
 )
-from albert_tf.converters.tokenizers import SPIECE, attach_tokenizer, write_spiece
+from albert_tf.converters.tokenizers import SPIECE, attach_tokenizer, write_file
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import files
@@ -162,7 +162,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     tokenizer, models = None, keras_hub.models
     if checkpoint.tokenizer is not None:
         own = checkpoint.make_tokenizer()
-        write_spiece(own, SPIECE, NAME, out)
+        write_file(own, {SPIECE: SPIECE}, NAME, out)
         try:
             tokenizer = models.AlbertTokenizer(folded_model(own))
         except ValueError as e:

@@ -27,7 +27,7 @@ from albert_tf.converters.table import (
     rename,
     rows_of,
 )
-from albert_tf.converters.tokenizers import attach_tokenizer, write_spiece
+from albert_tf.converters.tokenizers import SPIECE, attach_tokenizer, write_file
 from albert_tf.errors import DataError, MissingFileError, require
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
@@ -40,7 +40,8 @@ PREFIX = "model.ckpt-best"
 _HEAD_FILE = "head.json"
 _CLASSIFIERS = ("text_classifier", "token_classifier", "multiple_choice")
 _CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
-_VOCABULARIES = ("30k-clean.model", "spiece.model")
+_VOCABULARIES = ("30k-clean.model", "spiece.model", "vocab.txt")
+_WRITTEN = {SPIECE: "30k-clean.model", "vocab.txt": "vocab.txt"}
 # What the original fixes; the activation gets its own name.
 _NO_FIELDS = ("hidden_act", "layer_norm_eps", "classifier_dropout_prob")
 # The activations of the original, by its own names.
@@ -190,10 +191,11 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write_json(f"{config.family}_config.json", values)
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
-        write_spiece(tokenizer, _VOCABULARIES[0], NAME, out)
+        write_file(tokenizer, _WRITTEN, NAME, out)
         if not tokenizer.do_lower_case:
             checkpoint.notes.append(f"{NAME}: its scripts need --do_lower_case=false")
-        if tokenizer.keep_accents:
+        is_spiece = tokenizer.file_name == SPIECE
+        if tokenizer.keep_accents and (is_spiece or tokenizer.do_lower_case):
             checkpoint.notes.append(f"{NAME}: its scripts always remove accents")
     if checkpoint.labels:
         out.write("labels.txt", "".join(f"{x}\n" for x in checkpoint.labels).encode())
@@ -313,11 +315,11 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
 
 
 def _vocabularies(folder: str) -> list[str]:
-    """Returns the SentencePiece models in a folder, or else in its `assets`."""
+    """Returns the vocabularies of a folder, below it if there is none in it."""
     for place in ("", "assets"):
         where = files.join(folder, place) or "."
         listed = files.list_folder(where) if files.is_folder(where) else ()
-        found = [name for name in listed if name.endswith(".model")]
+        found = [n for n in listed if n.endswith(".model") or n == "vocab.txt"]
         if found:
             found.sort(key=lambda name: name not in _VOCABULARIES)
             return [os.path.join(place, name) for name in found]

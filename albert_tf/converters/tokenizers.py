@@ -1,7 +1,7 @@
 """Finds, writes and chooses the tokenizer of a checkpoint."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint
@@ -12,6 +12,7 @@ from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.load import (
     IN_FOLDER,
     OPTION_FILE,
+    OPTIONS,
     check_options,
     find_file,
     load_tokenizer,
@@ -19,8 +20,9 @@ from albert_tf.text.load import (
     stored_options,
     warn_if_small,
 )
-from albert_tf.text.sentencepiece import OPTIONS, AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.wordpiece import WordPieceTokenizer
 
 SPIECE = AlbertTokenizer.file_name
 # Options that a command has flags for.
@@ -49,40 +51,53 @@ def attach_tokenizer(
         checkpoint.tokenizer = lambda: read_tokenizer(found, options)
 
 
-def write_spiece(tokenizer: Tokenizer, name: str, format: str, out: FolderWriter):
-    """Writes a tokenizer's SentencePiece model under a name, and its options.
+def write_file(
+    tokenizer: Tokenizer, names: Mapping[str, str], format: str, out: FolderWriter
+) -> None:
+    """Writes a tokenizer's file under the name that a format has for it, and options.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        names: mapping. From a class's `file_name` to the format's name.
+        format: str. Name of the format, for the error.
+        out: `FolderWriter`. Destination.
 
     Raises:
-        UsageError: If the tokenizer is of another kind, which the format cannot store.
+        UsageError: If the tokenizer is of a kind that the format cannot store.
     """
-    if not isinstance(tokenizer, AlbertTokenizer):
+    if tokenizer.file_name not in names:
         raise UsageError(
-            f"{format} stores SentencePiece tokenizers only, received "
-            f"{type(tokenizer).__name__}"
+            f"{format} stores tokenizers with a file {' or '.join(names)} only, "
+            f"received {type(tokenizer).__name__}"
         )
-    out.write(name, tokenizer.model)
+    out.write(names[tokenizer.file_name], tokenizer.model)
     out.write_json(OPTION_FILE, tokenizer.get_config())
 
 
 def write_huggingface(
     tokenizer: Tokenizer, config: AlbertConfig, out: FolderWriter
 ) -> None:
-    """Writes `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
+    """Writes the tokenizer's file, `tokenizer.json` and `tokenizer_config.json`."""
+    kind, options = "PreTrainedTokenizerFast", tokenizer.get_config()
     out.write(tokenizer.file_name, tokenizer.model)
     if isinstance(tokenizer, AlbertTokenizer):
         out.write_json(ByteBPETokenizer.file_name, tokenizer_json.to_json(tokenizer))
+    elif isinstance(tokenizer, WordPieceTokenizer):
+        out.write_json(ByteBPETokenizer.file_name, tokenizer.to_json())
+        kind = "BertTokenizer"
+        options["strip_accents"] = not options.pop("keep_accents")
     names = ("pad", "unk", "cls", "sep", "mask")
     ids = {name: getattr(tokenizer, f"{name}_id") for name in names}
     ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
     out.write_json(
         OPTION_FILE,
         {
-            "tokenizer_class": "PreTrainedTokenizerFast",
+            "tokenizer_class": kind,
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
             "model_max_length": config.max_position_embeddings,
             "clean_up_tokenization_spaces": False,
             **{f"{name}_token": tokenizer.id_to_token(i) for name, i in ids.items()},
-            **tokenizer.get_config(),
+            **options,
         },
     )
 
@@ -124,7 +139,7 @@ def choose_tokenizer(
         given = {name: config[name] for name in _FLAGS if name in config}
         check_options(given, known, checkpoint.path)
     if any(config.get(name, value) != value for name, value in options.items()):
-        chosen = type(chosen)(chosen.model, **{**config, **options})
+        chosen = chosen.with_options(**options)
     warn_if_small(chosen, checkpoint.config.vocab_size)
     checkpoint.config.check_pad_id(chosen.pad_id, checkpoint.path, UsageError)
     return chosen.for_segments(checkpoint.config.type_vocab_size)

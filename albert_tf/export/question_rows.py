@@ -8,6 +8,7 @@ all rows, `P` tokens of all texts.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -19,7 +20,7 @@ from albert_tf.export.row_steps import run_padded
 from albert_tf.export.text_inputs import MAX_TEXT_BYTES, TextInputs
 from albert_tf.heads import HEADS
 from albert_tf.text import inputs_graph
-from albert_tf.text.offsets_graph import GraphOffsets, TokensWithOffsets
+from albert_tf.text.tokenizer_graph import TokensWithOffsets
 
 # A server batches the questions of many clients: the work for one must be bounded.
 MAX_WINDOWS = 64
@@ -77,7 +78,7 @@ class Windows(NamedTuple):
 
 def cut_windows(
     text_inputs: TextInputs,
-    offsets: GraphOffsets,
+    offsets: Callable[[tf.Tensor], TokensWithOffsets],
     answering: Answering,
     question: tf.Tensor,
     context: tf.Tensor,

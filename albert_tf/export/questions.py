@@ -33,12 +33,8 @@ from albert_tf.export.text_inputs import (
 from albert_tf.heads import HEADS
 from albert_tf.settings import checked
 from albert_tf.tasks import saved, squad_features
-from albert_tf.text.offsets_graph import (
-    GraphOffsets,
-    TokensWithOffsets,
-    counts_before,
-    is_space,
-)
+from albert_tf.text.offsets_graph import counts_before, is_space
+from albert_tf.text.tokenizer_graph import TokensWithOffsets
 
 _IMPOSSIBLE = -2e6  # score of a made-up answer, see `squad_answers`
 # Two hashes of texts: (prime, base).
@@ -110,7 +106,7 @@ def make_question_signatures(
         UsageError: If the graph cannot say where tokens come from.
     """
     is_beam = HEADS[head_of(model)].has_beam
-    offsets = GraphOffsets(text_inputs.tokenizer)
+    offsets = text_inputs.tokenizer.graph_offsets
 
     def answer(question, context):
         windows = cut_windows(text_inputs, offsets, answering, question, context)

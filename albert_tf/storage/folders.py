@@ -32,7 +32,7 @@ _STAGE = re.compile(r"\.new-[0-9a-f]{8}")
 OWN_NAMES = frozenset(
     f"""
     {MANIFEST} config.json model.safetensors spiece.model 30k-clean.model tokenizer.json
-    tokenizer_config.json special_tokens_map.json model.weights.h5 task.json
+    vocab.txt tokenizer_config.json special_tokens_map.json model.weights.h5 task.json
     task.weights.h5 preprocessor.json metadata.json assets albert_config.json
     bert_config.json checkpoint model.ckpt-best.index
     model.ckpt-best.data-00000-of-00001 labels.txt head.json README.md parity.json

@@ -127,7 +127,7 @@ def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> 
     Returns:
         bytes. Content of a `tokenizer.json`.
     """
-    tokenizers = _import_tokenizers()
+    tokenizers = import_tokenizers("byte-level BPE")
     tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -159,7 +159,7 @@ def _load(data: bytes, name: str):
     Raises:
         DataError: If the bytes are not a byte-level BPE `tokenizer.json`.
     """
-    tokenizers = _import_tokenizers()
+    tokenizers = import_tokenizers("byte-level BPE")
     with _reading(f"{name}: not a tokenizer.json"):
         tokenizer = tokenizers.Tokenizer.from_buffer(data)
         kinds = json.loads(tokenizer.to_str())
@@ -189,7 +189,7 @@ def _reading(problem: str) -> Iterator[None]:
 
 def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
     """Combines `vocab.json` and `merges.txt` into one `tokenizer.json`."""
-    tokenizers = _import_tokenizers()
+    tokenizers = import_tokenizers("byte-level BPE")
     with _reading(f"{name} and {merges_name}: not a byte-level BPE vocabulary"):
         tokens = json.loads(vocab)
         lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
@@ -258,11 +258,12 @@ def byte_alphabet() -> list[str]:
     ]
 
 
-def _import_tokenizers():
+def import_tokenizers(what: str):
+    """Returns the tokenizers library, or says what needs it."""
     try:
         import tokenizers
     except ImportError:
         raise UsageError(
-            "byte-level BPE needs the tokenizers library (pip install albert-tf[bpe])"
+            f"{what} needs the tokenizers library (pip install albert-tf[bpe])"
         ) from None
     return tokenizers

@@ -9,11 +9,14 @@ from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import OPTIONS, AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.wordpiece import WordPieceTokenizer
 
 # The files of a folder that may hold its tokenizer; the first that exists is taken.
-IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
+IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json", "vocab.txt")
+_CLASSES = (AlbertTokenizer, ByteBPETokenizer, WordPieceTokenizer)
+OPTIONS = tuple(dict.fromkeys(name for kind in _CLASSES for name in kind.options))
 # Hugging Face's name; formats without such a file of their own get it too.
 OPTION_FILE = "tokenizer_config.json"
 
@@ -29,16 +32,16 @@ def load_tokenizer(
     A file of a model folder takes its options from that folder.
 
     Args:
-        path: str or path. A SentencePiece model, a `tokenizer.json` of a unigram model
-            or of byte-level BPE, a `vocab.json` of the latter (with `merges.txt` next
-            to it), or a folder with one of them.
-        do_lower_case: bool or None. Whether SentencePiece lower-cases text. Default:
-            as the model folder says, or else True. Byte-level BPE ignores it and keeps
-            text as it is.
-        keep_accents: bool or None. Whether SentencePiece keeps accents, tone marks and
-            other combining characters. Default: as the model folder says, or else
-            False. Byte-level BPE does not accept it.
-        **kwargs: Other arguments of `AlbertTokenizer`; byte-level BPE accepts none.
+        path: str or path. A SentencePiece model, a `tokenizer.json` of a unigram model,
+            of WordPiece or of byte-level BPE, a `vocab.txt` of WordPiece, a
+            `vocab.json` of BPE (with `merges.txt` next to it), or a folder with one.
+        do_lower_case: bool or None. Whether text is lower-cased. Default: as the model
+            folder says, or else True. Byte-level BPE ignores it and keeps text as it
+            is.
+        keep_accents: bool or None. Whether accents, tone marks and other combining
+            characters are kept. Default: as the model folder says, or else False
+            (WordPiece: if case is kept). Byte-level BPE does not accept it.
+        **kwargs: Other arguments of the tokenizer's class.
 
     Raises:
         DataError: If the file does not exist or is not a tokenizer.
@@ -53,18 +56,19 @@ def load_tokenizer(
         path = found
     given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
     given = {name: value for name, value in given.items() if value is not None}
-    model = _unigram_model(path)
-    if model is None:
-        given.pop("do_lower_case", None)
+    kind, source = _find_class(path)
+    unknown = ", ".join(name for name in given if name not in kind.options)
+    if kind is ByteBPETokenizer:
+        unknown = ", ".join(name for name in given if name != "do_lower_case")
         rule = f"{path}: byte-level BPE keeps text as it is and does not accept"
-        require(not given, f"{rule} {', '.join(given)}")
-        return _build(path, model, {})
-    _check_names(given, path, UsageError)
+        require(not unknown, f"{rule} {unknown}")
+        return _build(kind, source, {}, path)
+    require(not unknown, f"{path}: unknown tokenizer options {unknown}")
     folder, name = os.path.split(path)
     stored = stored_options(folder) if name in IN_FOLDER else {}
     check_options(given, stored, path)
     options = stored | given
-    tokenizer = _build(path, model, options)
+    tokenizer = _build(kind, source, options, path)
     if "do_lower_case" not in options:
         _warn_if_cased(tokenizer, path)
     return tokenizer
@@ -75,37 +79,39 @@ def read_tokenizer(path: str, options: Mapping[str, bool]) -> Tokenizer:
 
     Args:
         path: str. The file; see `load_tokenizer`.
-        options: mapping. Arguments of `AlbertTokenizer`, which byte-level BPE ignores.
+        options: mapping. Options; those that its class does not have are ignored.
 
     Raises:
         DataError: If the file is not a tokenizer, or an option is unknown.
     """
-    _check_names(options, path, DataError)
-    return _build(path, _unigram_model(path), options)
-
-
-def _check_names(options: Mapping[str, bool], path: str, error: type) -> None:
     unknown = ", ".join(map(str, options.keys() - set(OPTIONS)))
-    require(not unknown, f"{path}: unknown tokenizer options {unknown}", error=error)
+    rule = f"{path}: unknown tokenizer options {unknown}"
+    require(not unknown, rule, error=DataError)
+    return _build(*_find_class(path), options, path)
 
 
-def _unigram_model(path: str) -> str | bytes | None:
-    """Returns what `AlbertTokenizer` reads; None if the file is byte-level BPE's."""
+def _find_class(path: str) -> tuple[type[Tokenizer], tuple]:
+    """Returns the class of a file's tokenizer and what it is read from."""
+    if path.endswith(".txt"):
+        return WordPieceTokenizer, (path,)
     if not path.endswith(".json"):
-        return path
+        return AlbertTokenizer, (path,)
     data = files.read_bytes(path)
-    is_unigram = tokenizer_json.is_unigram(data)
-    return tokenizer_json.to_model(data, path) if is_unigram else None
+    kind = tokenizer_json.model_type(data)
+    if kind == "Unigram":
+        return AlbertTokenizer, (tokenizer_json.to_model(data, path),)
+    if kind == "WordPiece":
+        return WordPieceTokenizer, (path,)
+    stem = path.removesuffix("vocab.json")
+    return ByteBPETokenizer, (path, None if stem == path else f"{stem}merges.txt")
 
 
-def _build(path: str, model: str | bytes | None, options) -> Tokenizer:
-    if model is None:
-        stem = path.removesuffix("vocab.json")
-        return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
+def _build(kind: type[Tokenizer], source: tuple, options, path: str) -> Tokenizer:
+    known = {name: options[name] for name in kind.options if name in options}
     try:
-        return AlbertTokenizer(model, **options)
+        return kind(*source, **known)
     except DataError as e:
-        raise (e if model == path else DataError(f"{path}: {e}")) from None
+        raise (e if source[0] == path else DataError(f"{path}: {e}")) from None
 
 
 def stored_options(folder: str) -> dict[str, bool]:
@@ -122,6 +128,8 @@ def stored_options(folder: str) -> dict[str, bool]:
             values = is_ours and values.get("tokenizer") or {}
         rule = f"{where}: tokenizer must be an object"
         require(isinstance(values, dict), rule, values, error=DataError)
+        if isinstance(values.get("strip_accents"), bool):  # Hugging Face's BERT
+            values = {"keep_accents": not values["strip_accents"], **values}
         stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
         if stored:
             return stored

@@ -16,6 +16,7 @@ import functools
 import re
 import sys
 import unicodedata
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -63,8 +64,11 @@ class CharacterTable:
 
     Row `row_of[pages[c // PAGE_SIZE] * PAGE_SIZE + c % PAGE_SIZE]` of the ragged table
     (`values`, `splits`) holds the code points that replace `c`. Row 0 is `[-1]` and
-    stands for `c` itself. White space is unchanged, and so is capital sigma, whose
-    lower case depends on the characters around it (`final_sigma_pattern`).
+    stands for `c` itself.
+
+    Args:
+        folded_characters: Iterable of (str, str). The characters that are replaced, and
+            by what.
 
     Attributes:
         pages: int32 `[0x1100]`. Index of the distinct page for each page of 256.
@@ -73,10 +77,10 @@ class CharacterTable:
         splits: int64 `[rows + 1]`. Where each row begins and ends in `values`.
     """
 
-    def __init__(self, do_lower_case: bool, keep_accents: bool):
+    def __init__(self, folded_characters: Iterable[tuple[str, str]]):
         rows = {(-1,): IDENTITY}
         row_of = np.zeros(sys.maxunicode + 1, np.int32)
-        for char, folded in _folded_characters(do_lower_case, keep_accents):
+        for char, folded in folded_characters:
             key = tuple(map(ord, folded))
             row_of[ord(char)] = rows.setdefault(key, len(rows))
         self.pages, self.row_of = in_pages(row_of)
@@ -98,8 +102,12 @@ def in_pages(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache
 def character_table(do_lower_case: bool, keep_accents: bool) -> CharacterTable:
-    """Returns the cached `CharacterTable`; building it takes about a second."""
-    return CharacterTable(do_lower_case, keep_accents)
+    """Returns the cached table of `normalize_text`; building it takes about a second.
+
+    In it, white space is unchanged, and so is capital sigma, whose lower case depends
+    on the characters around it (`final_sigma_pattern`).
+    """
+    return CharacterTable(_folded_characters(do_lower_case, keep_accents))
 
 
 @functools.lru_cache

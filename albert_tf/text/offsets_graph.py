@@ -17,31 +17,13 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from albert_tf.errors import require
 from albert_tf.text import normalization
 from albert_tf.text.offsets import normal_lengths, part_places
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.text.tokenizer_graph import as_utf8
+from albert_tf.text.tokenizer_graph import TokensWithOffsets, as_utf8
 
 _SPACE = "▁"
 _WHOLE = -1  # in place of a part of a piece: all of it
-
-
-class TokensWithOffsets(NamedTuple):
-    """The tokens of `B` strings; see `Tokenizer.encode_with_offsets`.
-
-    Attributes:
-        ids: ragged int32 `[B, None]`.
-        starts: ragged int32 `[B, None]`. First character of each token.
-        ends: ragged int32 `[B, None]`. Character after its last.
-        codes: ragged int32 `[B, None]`. The characters of the raw texts.
-    """
-
-    ids: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
-    codes: tf.RaggedTensor
 
 
 class _Folded(NamedTuple):
@@ -66,19 +48,11 @@ class GraphOffsets(tf.Module):
     Attach the object to the model that is saved.
 
     Args:
-        tokenizer: `Tokenizer`.
-
-    Raises:
-        UsageError: If it is not an `AlbertTokenizer`.
+        tokenizer: `AlbertTokenizer`.
     """
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: AlbertTokenizer):
         super().__init__(name="graph_offsets")
-        require(
-            isinstance(tokenizer, AlbertTokenizer),
-            "tokenizer: the graph can say which characters a token comes from for a "
-            f"SentencePiece model only, received {type(tokenizer).__name__}",
-        )
         self.graph_tokenizer = tokenizer.graph
         self._space_id = tokenizer.token_to_id(_SPACE)
         pieces = tokenizer.vocabulary

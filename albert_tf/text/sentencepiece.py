@@ -22,8 +22,6 @@ from albert_tf.text import offsets
 from albert_tf.text.normalization import normalize_text, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-# Options that a model folder stores next to the tokenizer file.
-OPTIONS = ("do_lower_case", "keep_accents", "digit_comma_rule")
 _SPACE = "▁"
 # Letters and punctuation that continue a word (`_is_start_piece_sp` of the original).
 _PUNCTUATION = '!"#$%&"()*+,-./:;?@[\\]^_`{|}~'
@@ -76,6 +74,7 @@ class AlbertTokenizer(Tokenizer):
     """
 
     file_name = "spiece.model"
+    options = ("do_lower_case", "keep_accents", "digit_comma_rule")
     collapses_white_space = True
     _special_names = (("<pad>",), ("<unk>",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
     _separator = " "
@@ -156,14 +155,17 @@ class AlbertTokenizer(Tokenizer):
     def id_to_text(self, token_id: int) -> str:
         return self.id_to_token(token_id).replace(_SPACE, "")
 
-    def get_config(self) -> dict[str, bool]:
-        return {name: getattr(self, name) for name in OPTIONS}
-
     @functools.cached_property
     def graph(self):
         from albert_tf.text.sentencepiece_graph import GraphTokenizer
 
         return GraphTokenizer(self)
+
+    @property
+    def graph_offsets(self):
+        from albert_tf.text.offsets_graph import GraphOffsets
+
+        return GraphOffsets(self)
 
     def _starts_word(self, piece: str) -> bool:
         """Returns whether a piece starts a word (the original's `_is_start_piece_sp`).

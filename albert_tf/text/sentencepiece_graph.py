@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.text import normalization
-from albert_tf.text.tokenizer_graph import GraphBase, as_utf8, look_up
+from albert_tf.text.tokenizer_graph import CharacterFold, GraphBase, as_utf8
 
 
 class GraphTokenizer(GraphBase):
@@ -34,14 +34,10 @@ class GraphTokenizer(GraphBase):
         table = normalization.character_table(
             tokenizer.do_lower_case, tokenizer.keep_accents
         )
+        self.fold = CharacterFold(table)
         every_id = range(tokenizer.vocab_size)
         with tf.init_scope(), tf.device("CPU:0"):
             self._sentencepiece = _sentencepiece_tokenizer(tokenizer.model)
-            self._pages = tf.constant(table.pages)
-            self._row_of = tf.constant(table.row_of)
-            self._characters = tf.RaggedTensor.from_row_splits(
-                tf.constant(table.values), tf.constant(table.splits)
-            )
             self._continuations = tf.constant(
                 [tokenizer.continuation(i) for i in every_id], tf.int32
             )
@@ -110,25 +106,6 @@ class GraphTokenizer(GraphBase):
             lambda: _lower_sigma(texts),
             lambda: texts,
         )
-
-    def fold(self, old: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the row of the character table of every code point.
-
-        Args:
-            old: int32 `[n]`.
-
-        Returns:
-            Ragged int32 `[n, None]`.
-        """
-        rows = look_up(self._pages, self._row_of, old)
-        folded = tf.gather(self._characters, rows)
-        same = tf.where(rows == normalization.IDENTITY)
-        values = tf.tensor_scatter_nd_update(
-            folded.values,
-            tf.gather(folded.row_splits, same),
-            tf.gather(old, same[:, 0]),
-        )
-        return folded.with_values(values)
 
 
 def _lower_sigma(texts: tf.Tensor) -> tf.Tensor:

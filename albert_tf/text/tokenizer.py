@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import albert_tf
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
 
@@ -23,10 +23,11 @@ MASK = "[MASK]"  # stands for the mask token of any vocabulary
 
 
 class Tokenizer(abc.ABC):
-    """Turns text into ids. Subclasses: `AlbertTokenizer`, `ByteBPETokenizer`.
+    """Turns text into ids.
 
-    A subclass calls `_set_vocabulary` in its constructor, sets `_library` to what
-    encodes and decodes, and defines the abstract methods.
+    A subclass (`AlbertTokenizer`, `ByteBPETokenizer`, `WordPieceTokenizer`) calls
+    `_set_vocabulary` in its constructor, sets `_library` to what encodes and decodes
+    (or defines `_decode`), and defines the abstract methods.
 
     Args:
         model: bytes. Content of the file that, together with `get_config()`, defines
@@ -34,7 +35,10 @@ class Tokenizer(abc.ABC):
 
     Attributes:
         file_name: str. Name of the file in a model folder.
-        collapses_white_space: bool. Whether a run of white space counts as one space.
+        options: tuple of str. Names of its options, which a model folder stores next to
+            the file; each is an attribute and a keyword argument.
+        collapses_white_space: bool. Whether a run of white space (as `str.split` has
+            it) counts as one space.
         vocab_size: int. V.
         pad_id, unk_id, cls_id, sep_id, mask_id: int. Ids of the special tokens.
         special_ids: list of int. Ids of these and all other special tokens, sorted.
@@ -49,6 +53,7 @@ class Tokenizer(abc.ABC):
     pair_separators = 1
     num_threads = 1
     file_name: str
+    options: tuple[str, ...] = ()
     collapses_white_space: bool
     vocab_size: int
     pad_id: int
@@ -136,15 +141,16 @@ class Tokenizer(abc.ABC):
             ids += [self.mask_id, *self._encode_between(part, False, k == len(parts))]
         return ids
 
-    @abc.abstractmethod
     def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
-        """Returns the ids of a part of a text that was cut at masks.
+        """Returns the ids of a part of a text that was cut at masks, each for itself.
 
         Args:
             part: str.
             is_first: bool. Whether no mask precedes the part.
             is_last: bool. Whether none follows it.
         """
+        del is_first, is_last
+        return self.encode(part)
 
     @abc.abstractmethod
     def encode_with_offsets(
@@ -159,9 +165,10 @@ class Tokenizer(abc.ABC):
             `starts` and `ends`: token `i` comes from `text[starts[i]:ends[i]]`, counted
             in characters (code points) of the text as given. Both never decrease. The
             white space before a word belongs to its first token; a combining accent
-            belongs to its letter; tokens that each hold a part of one character all
-            have that character. Where the text is bytes or holds lone surrogates,
-            `normalization.to_unicode(text)` is what is counted.
+            belongs to its letter (WordPiece: neither belongs to a token); tokens that
+            each hold a part of one character all have that character. Where the text is
+            bytes or holds lone surrogates, `normalization.to_unicode(text)` is what is
+            counted.
         """
 
     def encode_batch_flat(
@@ -201,6 +208,18 @@ class Tokenizer(abc.ABC):
             UsageError: If this tokenizer cannot be expressed in the graph.
         """
 
+    @property
+    def graph_offsets(self):
+        """What turns strings `[B]` into `TokensWithOffsets` in the graph.
+
+        Raises:
+            UsageError: If the graph cannot do that for this kind of tokenizer.
+        """
+        raise UsageError(
+            "tokenizer: the graph can say which characters a token comes from for "
+            f"SentencePiece and WordPiece only, received {type(self).__name__}"
+        )
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of ids; SentencePiece's unknown piece becomes ` ⁇ `.
 
@@ -217,9 +236,13 @@ class Tokenizer(abc.ABC):
             if i not in self._controls:
                 run.append(i)
             elif not skip_special:
-                parts += [self._library.decode(run), token]
+                parts += [self._decode(run), token]
                 run = []
-        return self._separator.join(filter(None, [*parts, self._library.decode(run)]))
+        return self._separator.join(filter(None, [*parts, self._decode(run)]))
+
+    def _decode(self, ids: list[int]) -> str:
+        """Returns the text of ids that are not special."""
+        return self._library.decode(ids)
 
     def tokens(self, text: str | bytes) -> list[str]:
         """Returns the tokens of a text."""
@@ -287,7 +310,11 @@ class Tokenizer(abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the keyword arguments that, with the file, define this tokenizer."""
-        return {}
+        return {name: getattr(self, name) for name in self.options}
+
+    def with_options(self, **options: bool) -> "Tokenizer":
+        """Returns a tokenizer of the same file with other options."""
+        return type(self)(self.model, **{**self.get_config(), **options})
 
     def __getstate__(self):
         return {"model": self.model, **self.get_config()}

@@ -3,17 +3,35 @@
 Legend: `B` strings, `N` parts.
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.text.normalization import PAGE_SIZE
+from albert_tf.text.normalization import IDENTITY, PAGE_SIZE, CharacterTable
 from albert_tf.text.tokenizer import MASK, Tokenizer
 
 _CUT = b"\xff"  # never occurs in UTF-8 text
 
 
+class TokensWithOffsets(NamedTuple):
+    """The tokens of `B` strings; see `Tokenizer.encode_with_offsets`.
+
+    Attributes:
+        ids: ragged int32 `[B, None]`.
+        starts: ragged int32 `[B, None]`. First character of each token.
+        ends: ragged int32 `[B, None]`. Character after its last.
+        codes: ragged int32 `[B, None]`. The characters of the raw texts.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    codes: tf.RaggedTensor
+
+
 class GraphBase(tf.Module):
-    """Turns strings into ids; subclasses define `tokenize` and `tokenize_between`.
+    """Turns strings into ids; subclasses define `tokenize`.
 
     Args:
         tokenizer: `Tokenizer`.
@@ -72,7 +90,7 @@ class GraphBase(tf.Module):
     def tokenize_between(
         self, parts: tf.Tensor, is_first: tf.Tensor, is_last: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Tokenizes the parts of texts that were cut at masks.
+        """Tokenizes the parts of texts that were cut at masks, each for itself.
 
         Args:
             parts: string `[N]`.
@@ -82,7 +100,33 @@ class GraphBase(tf.Module):
         Returns:
             Ragged int32 `[N, None]`.
         """
-        raise NotImplementedError
+        del is_first, is_last
+        return self.tokenize(parts)
+
+
+class CharacterFold(tf.Module):
+    """Replaces characters by the rows of a `CharacterTable`."""
+
+    def __init__(self, table: CharacterTable):
+        super().__init__(name="character_fold")
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._pages = tf.constant(table.pages)
+            self._row_of = tf.constant(table.row_of)
+            self._characters = tf.RaggedTensor.from_row_splits(
+                tf.constant(table.values), tf.constant(table.splits)
+            )
+
+    def __call__(self, old: tf.Tensor) -> tf.RaggedTensor:
+        """Returns what replaces each code point, int32 `[n]` to ragged `[n, None]`."""
+        rows = look_up(self._pages, self._row_of, old)
+        folded = tf.gather(self._characters, rows)
+        same = tf.where(rows == IDENTITY)
+        values = tf.tensor_scatter_nd_update(
+            folded.values,
+            tf.gather(folded.row_splits, same),
+            tf.gather(old, same[:, 0]),
+        )
+        return folded.with_values(values)
 
 
 def _exactly(text: str) -> str:

@@ -132,12 +132,12 @@ _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 _DAMAGED += (OverflowError, RecursionError)
 
 
-def is_unigram(data: bytes) -> bool:
-    """Returns whether a file is the `tokenizer.json` of a unigram model."""
+def model_type(data: bytes) -> str | None:
+    """Returns the type of model in a `tokenizer.json`; None if it is no such file."""
     try:
-        return json.loads(data)["model"]["type"] == "Unigram"
+        return json.loads(data)["model"]["type"]
     except _DAMAGED:
-        return False
+        return None
 
 
 def to_model(data: bytes, name: str) -> bytes:

@@ -19,7 +19,7 @@ from albert_tf.text.normalization import normalize_text, to_unicode
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
-MODEL_TYPES = ("unigram", "byte_bpe")
+MODEL_TYPES = ("unigram", "byte_bpe", "wordpiece")
 _MAX_BYTES = 4000  # SentencePiece drops sentences above 4192 bytes
 # Characters that SentencePiece reserves: it drops sentences that contain them.
 _RESERVED = str.maketrans(dict.fromkeys("\0\u2581\u2585", " "))
@@ -50,7 +50,8 @@ def train_tokenizer(
     Args:
         sentences: Iterable of str. The training text, read once.
         output_model: str, path or None. File to write (`gs://` too).
-        model_type: str. `unigram` (SentencePiece, as ALBERT has it) or `byte_bpe` (a
+        model_type: str. `unigram` (SentencePiece, as ALBERT has it), `wordpiece` (a
+            `vocab.txt` for `WordPieceTokenizer`, as BERT has it) or `byte_bpe` (a
             `tokenizer.json` for `ByteBPETokenizer`, which keeps case and accents and
             ignores `do_lower_case`, `keep_accents` and `character_coverage`).
         vocab_size: int. Number of tokens, special ones included.
@@ -84,7 +85,13 @@ def train_tokenizer(
         data = _train_unigram(draw(parts), *options)
     else:
         parts = (to_unicode(sentence) for sentence in sentences if sentence.strip())
-        data = _train_byte_bpe(draw(parts), vocab_size)
+        if model_type == "byte_bpe":
+            data = _train_byte_bpe(draw(parts), vocab_size)
+        else:
+            options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+            data = _train_wordpiece(
+                draw(parts), vocab_size, character_coverage, options
+            )
     logging.info("trained %d tokens in %.0f s", vocab_size, time.monotonic() - start)
     if output_model is not None:
         files.write_bytes(output_model, data, overwrite)
@@ -159,6 +166,16 @@ def _train_byte_bpe(sentences, vocab_size) -> bytes:
     return data
 
 
+def _train_wordpiece(sentences, vocab_size, character_coverage, options) -> bytes:
+    from albert_tf.text import wordpiece
+
+    data = wordpiece.train(sentences, vocab_size, character_coverage, **options)
+    size = wordpiece.WordPieceTokenizer(data).vocab_size
+    if size < vocab_size:
+        raise _too_large(vocab_size, size)
+    return data
+
+
 def _prepare(
     sentence: str, do_lower_case: bool, keep_accents: bool = False
 ) -> Iterator[str]:
@@ -178,7 +195,8 @@ def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed
     rule = f"model_type must be one of {', '.join(MODEL_TYPES)}"
     require(model_type in MODEL_TYPES, rule, model_type)
     special = len(SPECIAL_TOKENS)
-    fixed = len(USER_DEFINED_SYMBOLS) if model_type == "unigram" else _BYTES
+    fixed = {"unigram": len(USER_DEFINED_SYMBOLS), "byte_bpe": _BYTES}
+    fixed = fixed.get(model_type, 0)
     require(
         vocab_size > special + fixed,
         f"vocab_size must be greater than {special + fixed}, the number of special "

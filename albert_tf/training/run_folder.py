@@ -58,6 +58,7 @@ _TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PART
 # other name before them.
 _RUN_NAMES = {METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
 _RUN_NAMES |= {"config.json", "model.safetensors", "spiece.model", "tokenizer.json"}
+_RUN_NAMES |= {"vocab.txt"}
 _RUN_NAMES |= {folders.MANIFEST, "curves.png", "tensorboard", "exits.json", "exits.png"}
 _PREDICTIONS = re.compile(
     r"((dev_mismatched|test(_(mis)?matched)?|ax)_)?predictions"

@@ -18,7 +18,6 @@ from albert_tf.inference.predictor import as_unicode
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks.squad_answers import make_answers
 from albert_tf.tasks.squad_files import ask
-from albert_tf.text.offsets_graph import GraphOffsets
 from tests import tiny
 from tests.text.kinds import ODD, as_tensor
 
@@ -60,7 +59,7 @@ class Pair:
         self.answering = questions.answering_of(self.model, 24, options)
         text_inputs = TextInputs(tokenizer, 24)
         self.inputs = functools.partial(
-            cut_windows, text_inputs, GraphOffsets(tokenizer), self.answering
+            cut_windows, text_inputs, tokenizer.graph_offsets, self.answering
         )
         function = questions.make_question_signatures(
             self.model, text_inputs, self.answering

@@ -18,6 +18,7 @@ from albert_tf.inference.classifier import Classifier
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.storage import files
+from albert_tf.text.wordpiece import WordPieceTokenizer
 from tests import tiny
 from tests.export import heads
 
@@ -379,13 +380,17 @@ def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_byte_level_bpe_takes_strings_too(byte_bpe, tmp_path):
+@pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece"])
+def test_other_tokenizers_take_strings_too(kind, byte_bpe, tmp_path):
+    tokenizer = byte_bpe
+    if kind == "wordpiece":
+        tokenizer = WordPieceTokenizer(tiny.GOLDEN / "wordpiece/vocab.txt")
     model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
-    classify = Classifier(model, byte_bpe, heads.LABELS)
+    classify = Classifier(model, tokenizer, heads.LABELS)
     folder = export_saved_model(
         model,
         tmp_path / "m",
-        tokenizer=byte_bpe,
+        tokenizer=tokenizer,
         labels=heads.LABELS,
         warmup_batch_sizes=(),
     )

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from albert_tf.errors import UsageError
 from albert_tf.text import byte_bpe
 from albert_tf.text.normalization import to_unicode
-from albert_tf.text.offsets_graph import GraphOffsets
 from tests.text import kinds
 from tests.text.kinds import ALL, SENTENCEPIECE, as_tensor
 
@@ -73,11 +72,11 @@ def assert_same_offsets(graph, tokenizer, texts):
         assert found.codes[i].numpy().tolist() == [ord(c) for c in to_unicode(text)]
 
 
-@pytest.mark.parametrize("kind", SENTENCEPIECE)
+@pytest.mark.parametrize("kind", [*SENTENCEPIECE, *kinds.WORDPIECE])
 def test_offsets(kind):
-    tokenizer = SENTENCEPIECE[kind]
+    tokenizer = ALL[kind]
     spec = tf.TensorSpec([None], tf.string)
-    graph = tf.function(GraphOffsets(tokenizer).__call__, input_signature=[spec])
+    graph = tf.function(tokenizer.graph_offsets, input_signature=[spec])
     assert_same_offsets(graph, tokenizer, [*kinds.TEXTS, *kinds.HARD])
     assert all(column.shape == (0, None) for column in graph(as_tensor([])))
 
@@ -87,8 +86,11 @@ def test_offsets(kind):
         assert_same_offsets(graph, tokenizer, texts)
 
     any_texts()
-    with pytest.raises(UsageError, match="SentencePiece model only, received ByteBPE"):
-        GraphOffsets(ALL["bpe"])
+
+
+def test_offsets_of_byte_bpe_are_not_in_the_graph():
+    with pytest.raises(UsageError, match="WordPiece only, received ByteBPE"):
+        _ = ALL["bpe"].graph_offsets
 
 
 @pytest.mark.parametrize("kind", ["lower", "cased", "accents"])
@@ -117,7 +119,7 @@ _SERVE = """
 import json, sys, tensorflow as tf, tensorflow_text
 served = tf.saved_model.load(sys.argv[1]).signatures
 texts = tf.constant(json.load(open(sys.argv[2])))
-for kind in ("lower", "bpe"):
+for kind in ("lower", "bpe", "wordpiece"):
     found = served[kind](text=texts)
     rows = zip(found["ids"].numpy().tolist(), found["lengths"].numpy().tolist())
     print(json.dumps([row[:length] for row, length in rows]))
@@ -126,7 +128,7 @@ for kind in ("lower", "bpe"):
 
 def test_saved_model_in_a_clean_process(tmp_path, run_python):
     module, signatures = tf.Module(), {}
-    for kind in ("lower", "bpe"):
+    for kind in ("lower", "bpe", "wordpiece"):
         setattr(module, kind, ALL[kind].graph)
 
         def serve(text, graph=ALL[kind].graph):
@@ -140,7 +142,9 @@ def test_saved_model_in_a_clean_process(tmp_path, run_python):
     (tmp_path / "texts.json").write_text(json.dumps(kinds.TEXTS))
     done = run_python("-c", _SERVE, tmp_path / "m", tmp_path / "texts.json")
     assert done.returncode == 0, done.stderr
-    expected = [ALL[kind].encode_batch(kinds.TEXTS) for kind in ("lower", "bpe")]
+    expected = [
+        ALL[kind].encode_batch(kinds.TEXTS) for kind in ("lower", "bpe", "wordpiece")
+    ]
     assert [json.loads(line) for line in done.stdout.splitlines()] == expected
 
 

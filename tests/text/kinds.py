@@ -12,6 +12,7 @@ from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
+from albert_tf.text.wordpiece import WordPieceTokenizer
 from tests.tiny import GOLDEN, SPIECE
 
 MODEL = SPIECE.read_bytes()
@@ -70,13 +71,21 @@ SENTENCEPIECE = {
         trained(["hello world of 1990, the cafe"] * 20, 310, byte_fallback=True)
     ),
 }
+WORDPIECE_FILE = GOLDEN / "wordpiece/vocab.txt"
+WORDPIECE = {
+    "wordpiece": WordPieceTokenizer(WORDPIECE_FILE),
+    "wordpiece_cased": WordPieceTokenizer(WORDPIECE_FILE, do_lower_case=False),
+    "wordpiece_mixed": WordPieceTokenizer(
+        WORDPIECE_FILE, keep_accents=True, tokenize_chinese_chars=False
+    ),
+}
 BYTE_BPE = {
     "bpe": bpe(),
     "bpe_prefix": bpe(lambda c: c["pre_tokenizer"].update(add_prefix_space=True)),
     "bpe_whole": bpe(lambda c: c["pre_tokenizer"].update(use_regex=False)),
     "bpe_renamed": ByteBPETokenizer(BPE.replace(b"[MASK]", b"<mask>")),
 }
-ALL = SENTENCEPIECE | BYTE_BPE
+ALL = SENTENCEPIECE | BYTE_BPE | WORDPIECE
 # Characters that become several, none, or others.
 ODD = "éé\u0301⑩½ﬁ㍿İΣς\u0300\u20e3\u200b\ufeff\x00\x1c\u00a0\u3000\u00a8한ᄒ☃😀\ud800"
 # White space of all kinds, contractions, digits, symbols, what is repeated.

@@ -97,7 +97,10 @@ def test_hostile_sentences_are_not_dropped():
         ({"character_coverage": 1.5}, "character_coverage .* received 1.5"),
         ({"input_sentence_size": 5}, "input_sentence_size .* received 5"),
         ({"seed": -1}, "seed .* received -1"),
-        ({"model_type": "word"}, "model_type .*unigram, byte_bpe, received 'word'"),
+        (
+            {"model_type": "word"},
+            "model_type .*unigram, byte_bpe, wordpiece, received 'word'",
+        ),
         ({"model_type": "byte_bpe", "vocab_size": 261}, "vocab_size .*received 261"),
     ],
 )

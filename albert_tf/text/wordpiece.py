@@ -1,0 +1,395 @@
+"""WordPiece tokenizer (as in BERT and ELECTRA).
+
+It needs no library: characters are replaced by a table, words are cut at the spaces,
+and each word is cut into the longest tokens of the vocabulary. `wordpiece_graph` does
+the same in the TensorFlow graph with the same table.
+
+Legend: `V` vocabulary, `B` strings.
+"""
+
+import bisect
+import functools
+import json
+import os
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.storage import files
+from albert_tf.text.byte_bpe import import_tokenizers
+from albert_tf.text.normalization import CharacterTable, to_unicode
+from albert_tf.text.tokenizer import Tokenizer
+
+MAX_WORD = 100  # a longer word is unknown
+CONTINUES = "##"  # how a token begins that continues a word
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_CACHED_WORDS = 1 << 16
+_BATCH = 10_000  # words that the trainer reads at once
+
+
+class WordPieceTokenizer(Tokenizer):
+    """Turns text into WordPiece ids, the same as `BertTokenizer` of transformers.
+
+    Control characters are dropped, accents and case as the options say; words end at
+    white space, and punctuation marks and ideographs are words of their own. Special
+    tokens written in the text are plain text.
+
+    Args:
+        model: Path of a `vocab.txt` (one token a line) or of a `tokenizer.json`, or the
+            content of either.
+        do_lower_case: bool or None. Whether to lower-case text. Default: as the
+            `tokenizer.json` says, else True.
+        keep_accents: bool or None. Whether to keep accents (the opposite of
+            `strip_accents` elsewhere). Default: as the `tokenizer.json` says, else if
+            and only if case is kept.
+        tokenize_chinese_chars: bool or None. Whether each ideograph is a word. Default:
+            as the `tokenizer.json` says, else True.
+
+    Attributes:
+        vocab_size: int. V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: int. Read from the file.
+        special_ids: list of int. Sorted.
+        sha256: str. Hex digest of the `vocab.txt`.
+        collapses_white_space: bool. False, since some of what `str.split` takes for
+            white space is dropped (U+001C to U+001F).
+
+    Raises:
+        DataError: If the file cannot be read, lacks a special token, or is a
+            `tokenizer.json` of something else than BERT's steps.
+
+    Differs from the library in what neither prose nor vocabularies hold: letters whose
+    lower case is younger than Python's Unicode tables (`U+1C89`), and the order of
+    several marks on one letter that are not removed as accents (`U+302E U+1D165`,
+    `U+08D5 U+1CAB`), which it sorts.
+    """
+
+    file_name = "vocab.txt"
+    options = ("do_lower_case", "keep_accents", "tokenize_chinese_chars")
+    collapses_white_space = False
+    _special_names = tuple(
+        zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True)
+    )
+    _separator = " "
+
+    def __init__(
+        self,
+        model: str | os.PathLike | bytes,
+        do_lower_case: bool | None = None,
+        *,
+        keep_accents: bool | None = None,
+        tokenize_chinese_chars: bool | None = None,
+    ):
+        name = self.file_name if isinstance(model, bytes) else os.fspath(model)
+        data = model if isinstance(model, bytes) else files.read_bytes(model)
+        stored: dict[str, bool] = {}
+        if data.lstrip()[:1] == b"{":
+            data, stored = _from_json(data, name)
+        super().__init__(data)
+        given = (do_lower_case, keep_accents, tokenize_chinese_chars)
+        values = {
+            k: v for k, v in zip(self.options, given, strict=True) if v is not None
+        }
+        values = (
+            {"do_lower_case": True, "tokenize_chinese_chars": True} | stored | values
+        )
+        if do_lower_case is not None and keep_accents is None:
+            values.pop("keep_accents", None)
+        self.do_lower_case = values["do_lower_case"]
+        self.keep_accents = values.get("keep_accents", not self.do_lower_case)
+        self.tokenize_chinese_chars = values["tokenize_chinese_chars"]
+        try:
+            lines = data.decode("utf-8").split("\n")
+        except UnicodeDecodeError as e:
+            raise DataError(f"{name}: not a vocab.txt: {e}") from None
+        # Tokens have no white space; a line ends in \n or \r\n.
+        tokens = [line.rstrip() for line in lines[: -1 if lines[-1] == "" else None]]
+        self._set_vocabulary(tokens, (), name)
+        self.longest = max(map(len, tokens))
+        self._folds = _Folds(self)
+        self._split = functools.lru_cache(_CACHED_WORDS)(self._split_word)
+
+    def with_options(self, **options: bool) -> "WordPieceTokenizer":
+        known = self.get_config()
+        if self.keep_accents != self.do_lower_case:  # by default
+            del known["keep_accents"]
+        return type(self)(self.model, **{**known, **options})
+
+    def words(self, text: str | bytes) -> list[str]:
+        """Returns the words of a text, before they are cut into tokens."""
+        return to_unicode(text).translate(self._folds).split()
+
+    def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        split = self._split
+        return [[i for w in self.words(t) for i, _ in split(w)] for t in texts]
+
+    def encode_with_offsets(
+        self, text: str | bytes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        ids, starts, ends = [], [], []
+        for word, places in self._words_with_places(to_unicode(text)):
+            begin = 0
+            for token_id, end in self._split(word):
+                ids.append(token_id)
+                starts.append(places[begin])
+                ends.append(places[end - 1] + 1)
+                begin = end
+        return tuple(np.array(column, np.int32) for column in (ids, starts, ends))
+
+    def _words_with_places(self, text: str) -> Iterator[tuple[str, list[int]]]:
+        """Yields each word, and the place in the text of each of its characters."""
+        word, places = "", []
+        for place, char in enumerate(text + " "):
+            for folded in self._folds[ord(char)]:
+                if folded != " ":
+                    word += folded
+                    places.append(place)
+                elif word:
+                    yield word, places
+                    word, places = "", []
+
+    def _split_word(self, word: str) -> list[tuple[int, int]]:
+        """Returns the id of each token of a word, and where in the word it ends."""
+        begin, found = 0, []
+        while begin < len(word) <= MAX_WORD:
+            prefix = CONTINUES if begin else ""
+            for end in range(min(len(word), begin + self.longest), begin, -1):
+                token_id = self._ids.get(prefix + word[begin:end])
+                if token_id is not None:
+                    break
+            else:
+                break
+            found.append((token_id, end))
+            begin = end
+        return found if begin == len(word) else [(self.unk_id, len(word))]
+
+    def _decode(self, ids: list[int]) -> str:
+        joined = " ".join(self._vocabulary[i] for i in ids)
+        return joined.replace(f" {CONTINUES}", "")
+
+    def id_to_text(self, token_id: int) -> str:
+        return self.id_to_token(token_id).removeprefix(CONTINUES)
+
+    @functools.cached_property
+    def graph(self):
+        from albert_tf.text.wordpiece_graph import GraphWordPiece
+
+        return GraphWordPiece(self)
+
+    @property
+    def graph_offsets(self):
+        return self.graph.tokenize_with_offsets
+
+    def character_table(self) -> CharacterTable:
+        """Returns what replaces each character, for the graph."""
+        every = (chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
+        folded = ((char, self._folds.fold(char)) for char in every)
+        return CharacterTable((a, b) for a, b in folded if a != b)
+
+    def _starts_word(self, token: str) -> bool:
+        """Returns whether a token does not continue a word."""
+        return not token.startswith(CONTINUES)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of a `tokenizer.json` of this tokenizer."""
+        flags = {"single_word": False, "lstrip": False, "rstrip": False}
+        flags |= {"normalized": False, "special": True}
+        special = [(i, self.id_to_token(i)) for i in self.special_ids]
+        cls, sep = map(self.id_to_token, (self.cls_id, self.sep_id))
+
+        def part(kind, name, segment):
+            return {kind: {"id": name, "type_id": segment}}
+
+        first = [part("SpecialToken", cls, 0), part("Sequence", "A", 0)]
+        first.append(part("SpecialToken", sep, 0))
+        second = [part("Sequence", "B", 1), part("SpecialToken", sep, 1)]
+        around = {cls: self.cls_id, sep: self.sep_id}
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [{"id": i, "content": t, **flags} for i, t in special],
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": self.tokenize_chinese_chars,
+                "strip_accents": not self.keep_accents,
+                "lowercase": self.do_lower_case,
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": first,
+                "pair": first + second,
+                "special_tokens": {
+                    t: {"id": t, "ids": [i], "tokens": [t]} for t, i in around.items()
+                },
+            },
+            "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": self.id_to_token(self.unk_id),
+                "continuing_subword_prefix": CONTINUES,
+                "max_input_chars_per_word": MAX_WORD,
+                "vocab": self._ids,
+            },
+        }
+
+
+class _Folds(dict):
+    """What replaces each code point, found when first needed; for `str.translate`."""
+
+    def __init__(self, tokenizer: WordPieceTokenizer):
+        super().__init__()
+        self._lower = tokenizer.do_lower_case
+        self._chinese = tokenizer.tokenize_chinese_chars
+        self._strip = not tokenizer.keep_accents
+
+    def __missing__(self, code: int) -> str:
+        folded = self[code] = self.fold(chr(code))
+        return folded
+
+    def fold(self, char: str) -> str:
+        """Returns what replaces a character; words have spaces around them."""
+        if char in "\t\n\r ":
+            return " "
+        if _is("dropped", char):
+            return ""
+        if char.isspace():
+            return " "
+        apart = self._chinese and _is("ideographs", char)
+        if self._strip and not char.isascii():
+            char = unicodedata.normalize("NFD", char)
+            char = "".join(c for c in char if not _is("accents", c))
+        if self._lower:
+            char = "".join(c.lower() for c in char)
+        char = "".join(f" {c} " if _is("punctuation", c) else c for c in char)
+        return f" {char} " if apart else char
+
+
+@functools.cache
+def _classes() -> dict[str, tuple[list[int], list[int]]]:
+    """Returns the first and last code points of the ranges of each class.
+
+    They are those of the tokenizers library, which knows an older Unicode than Python,
+    so that ids depend on the version of neither.
+    """
+    file = resources.files(__package__).joinpath("bert_characters.json")
+    content = json.loads(file.read_text("utf-8"))
+    del content["about"]
+    result = {}
+    for name, text in content.items():
+        ranges = [part.split("-") for part in text.split()]
+        bounds = ([int(r[0], 16) for r in ranges], [int(r[-1], 16) for r in ranges])
+        result[name] = bounds
+    return result
+
+
+def _is(name: str, char: str) -> bool:
+    firsts, lasts = _classes()[name]
+    place = bisect.bisect_right(firsts, ord(char)) - 1
+    return place >= 0 and ord(char) <= lasts[place]
+
+
+def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:
+    """Returns the `vocab.txt` and the options that are in a `tokenizer.json`."""
+    try:
+        content = json.loads(data)
+        model, steps = content["model"], content["normalizer"]
+        tokens = {**model["vocab"]}
+        added = content.get("added_tokens") or []
+        tokens |= {token["content"]: token["id"] for token in added}
+        plain = [token["content"] for token in added if not token["special"]]
+        kinds = (model["type"], steps["type"], content["pre_tokenizer"]["type"])
+        names = sorted(tokens, key=tokens.__getitem__)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(f"{name}: not the tokenizer.json of a WordPiece") from None
+    found = {
+        "steps": kinds,
+        "continuing_subword_prefix": model.get("continuing_subword_prefix"),
+        "max_input_chars_per_word": model.get("max_input_chars_per_word"),
+        "clean_text": steps.get("clean_text"),
+        "added tokens in text": plain,
+    }
+    expected = {
+        "steps": ("WordPiece", "BertNormalizer", "BertPreTokenizer"),
+        "continuing_subword_prefix": CONTINUES,
+        "max_input_chars_per_word": MAX_WORD,
+        "clean_text": True,
+        "added tokens in text": [],
+    }
+    for key, value in expected.items():
+        rule = f"{name}: {key} of a WordPiece must be {value}"
+        require(found[key] == value, rule, found[key], error=DataError)
+    rule = f"{name}: the ids of its {len(names)} tokens must be 0, 1, ..."
+    require([tokens[t] for t in names] == [*range(len(names))], rule, error=DataError)
+    options = {
+        "do_lower_case": steps.get("lowercase"),
+        "keep_accents": None,
+        "tokenize_chinese_chars": steps.get("handle_chinese_chars"),
+    }
+    if steps.get("strip_accents") is not None:
+        options["keep_accents"] = not steps["strip_accents"]
+    options = {key: bool(v) for key, v in options.items() if v is not None}
+    return "".join(f"{token}\n" for token in names).encode("utf-8"), options
+
+
+def train(
+    sentences: Iterable[str], vocab_size: int, coverage: float, **options: bool
+) -> bytes:
+    """Trains a WordPiece vocabulary.
+
+    Args:
+        sentences: Iterable of str. The training text.
+        vocab_size: int. Number of tokens, special ones included.
+        coverage: float. Fraction of the characters in the text that get a token. Words
+            with another character are left out.
+        **options: Those of `WordPieceTokenizer`.
+
+    Returns:
+        bytes. Content of a `vocab.txt`.
+
+    Raises:
+        UsageError: If the vocabulary cannot hold all characters.
+    """
+    tokenizers = import_tokenizers("training a WordPiece vocabulary")
+    special = "".join(f"{token}\n" for token in SPECIAL_TOKENS).encode()
+    words = WordPieceTokenizer(special, **options).words
+    counts = Counter(word for sentence in sentences for word in words(sentence))
+    characters: Counter[str] = Counter()
+    for word, count in counts.items():
+        characters.update({char: count * word.count(char) for char in set(word)})
+    rest, alphabet = coverage * characters.total(), set()
+    for char in sorted(characters, key=lambda char: (-characters[char], char)):
+        if rest > 0:
+            alphabet.add(char)
+        rest -= characters[char]
+    # The library orders what it finds by itself differently in each process.
+    first = [*SPECIAL_TOKENS, *sorted(alphabet)]
+    first += [CONTINUES + char for char in sorted(alphabet)]
+    rule = (
+        f"vocab_size must be at least {len(first)}, the number of special tokens and "
+        f"of the text's characters, at the start of words and in them, at "
+        f"character_coverage {coverage}"
+    )
+    require(len(first) <= vocab_size, rule, vocab_size, error=UsageError)
+    library = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=first, show_progress=False
+    )
+    usable = sorted(word for word in counts if alphabet.issuperset(word))
+    repeated = (
+        " ".join([word] * min(_BATCH, counts[word] - done))
+        for word in usable
+        for done in range(0, counts[word], _BATCH)
+    )
+    library.train_from_iterator(repeated, trainer)
+    vocabulary = library.get_vocab()
+    names = sorted(vocabulary, key=vocabulary.__getitem__)
+    return "".join(f"{token}\n" for token in names).encode("utf-8")

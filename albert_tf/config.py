@@ -370,8 +370,11 @@ class AlbertConfig:
         if not (row.uses_pooler and (head or self.has_pooler)):
             del counts["pooler"]
         E, D = self.embedding_size, self.hidden_size
+        mlm_head = (D + 1) * E + 2 * E + self.vocab_size
         sizes = {
-            "mlm_head": (D + 1) * E + 2 * E + self.vocab_size,
+            "mlm_head": mlm_head,
+            # With embeddings of 200 for 15 places in a span, the defaults of the model.
+            "sbo_head": mlm_head + (2 * D + 200 + 1) * D + 2 * D + 15 * 200,
             "sop_head": 2 * (D + 1),
             "classifier": (row.fixed_labels or num_labels) * (D + 1),
             "start_head": D + 1,

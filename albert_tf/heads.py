@@ -46,6 +46,8 @@ class Head:
         also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
         options: tuple of str. Arguments of the model besides its config, positive
             integers, that are stored with it. One that is 0 is not.
+        written_as: str or None. Head as which a format writes the model, without the
+            parts of its own, if it has no names for them.
         prefixes: tuple of str. Starts of the names of parts that a model may also have,
             as many as its options say.
     """
@@ -61,6 +63,7 @@ class Head:
     input_rank: int = 2
     also_reads: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    written_as: str | None = None
     prefixes: tuple[str, ...] = ()
 
     @property
@@ -138,6 +141,15 @@ HEADS: dict[str, Head] = {
             keras_class="discriminator.AlbertDiscriminator",
             layers=("discriminator/dense", "discriminator/prediction"),
             answers=REPLACED,
+        ),
+        Head(
+            name="span_boundary",
+            keras_class="masked_lm.SpanBertPretrainer",
+            layers=("mlm_head/dense", "sbo_head/dense_0", "sbo_head/dense"),
+            answers=TOKENS,
+            also_reads=(features.MASK_POSITIONS,),
+            options=("max_span", "position_size"),
+            written_as="masked_lm",
         ),
         Head(
             name="text_classifier",

@@ -276,6 +276,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     Raises:
         UsageError: If Hugging Face's classes cannot express the model.
     """
+    checkpoint = _as_written(checkpoint)
     head, config = checkpoint.head, checkpoint.config
     family = FAMILIES[config.family]
     message = f"{NAME} has no {family.class_prefix} with a head like {head}"
@@ -317,6 +318,18 @@ def _check_layers(config: AlbertConfig, family: Family) -> None:
     differ = differ and PROJECTION in family.layers
     rule = f"{NAME}: {family.class_prefix} needs embedding_projection={differ}"
     require(config.has_embedding_projection == differ, rule, not differ)
+
+
+def _as_written(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint without the parts that no class of theirs has."""
+    row = find(checkpoint.head)
+    if row.written_as is None:
+        return checkpoint
+    left = [part for part in row.parts if part not in find(row.written_as).parts]
+    checkpoint.notes.append(f"{NAME} has no {', '.join(left)}; it is left out")
+    ours, is_left = checkpoint.tensors, tuple(f"{part}/" for part in left)
+    ours = {name: t for name, t in ours.items() if not name.startswith(is_left)}
+    return dataclasses.replace(checkpoint, head=row.written_as, tensors=ours)
 
 
 def _with_pooler(checkpoint: Checkpoint, family: Family) -> dict[str, Tensor]:

@@ -212,7 +212,7 @@ def _initial_value(model: ConfiguredModel, name: str, shape, number: int):
     kind = name.rpartition("/")[2]
     if kind == "gamma":
         return keras.ops.ones(shape)
-    if kind != "kernel":
+    if len(shape) < 2:
         return keras.ops.zeros(shape)
     seed = None if model.seed is None else model.seed + number
     return TruncatedNormal(stddev=model.config.initializer_range, seed=seed)(shape)

@@ -17,7 +17,7 @@ from albert_tf.converters import safetensors_file, tf1
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.tokenizers import attach_tokenizer
 from albert_tf.errors import DataError, require
-from albert_tf.heads import HEADS, all_rows
+from albert_tf.heads import HEADS, all_rows, find
 from albert_tf.storage import files, folders
 from albert_tf.storage.streams import find_checkpoints
 from albert_tf.text.load import IN_FOLDER
@@ -246,6 +246,8 @@ def read_run(
     )
     attach_tokenizer(checkpoint, run, options=options)
     checkpoint.head = checkpoint.guess_head()
+    options, settings = find(checkpoint.head).options, record["settings"]
+    checkpoint.head_options = {k: settings[k] for k in options if k in settings}
     return checkpoint
 
 

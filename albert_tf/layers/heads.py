@@ -1,14 +1,19 @@
 """Builds what stands on top of the encoder: the masked LM and dense classifiers.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `E` embedding, `D`
-hidden, `S` starts of answers.
+hidden, `S` starts of answers, `M` places in a span.
 """
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.ops import ConfiguredLayer, get_activation
+from albert_tf.layers.ops import (
+    ConfiguredLayer,
+    gather_positions,
+    get_activation,
+    masked_spans,
+)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -48,9 +53,13 @@ class MaskedLMHead(ConfiguredLayer):
         )
         self.built = True
 
+    @property
+    def activation(self) -> str:
+        """Name of the activation."""
+        return self.config.head_act
+
     def call(self, x, word_embeddings):
-        x = get_activation(self.config.head_act)(self.dense(x))
-        x = self.layer_norm(x)
+        x = self.layer_norm(get_activation(self.activation)(self.dense(x)))
         table = ops.cast(word_embeddings, x.dtype)
         logits = ops.matmul(x, ops.transpose(table))
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
@@ -94,6 +103,80 @@ class DiscriminatorHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         """Returns the shape of the logits, for `summary()`."""
         return tuple(input_shape[:2])
+
+
+class SpanBoundaryHead(MaskedLMHead):
+    """Predicts the tokens of a masked span from its two neighbours (SpanBERT, 3.2).
+
+    `[x_before ; x_after ; p]`, two times a dense layer, exact gelu and layer norm, then
+    the tied table and a bias of its own: `BertPairTargetPredictionHead` of the original
+    (facebookresearch/SpanBERT), whose second dense layer ends in D, as E = D there.
+
+    Args:
+        config: `AlbertConfig`.
+        max_span: int. `M`. Later tokens of a span have the embedding of the last place.
+        position_size: int. Size of the embedding `p` of the place in the span.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        x: `[B, T, D]`. All outputs of the encoder.
+        positions: int `[B, P]`. Masked positions, ascending within each row.
+        weights: `[B, P]`. Above 0 for the entries that are used.
+        word_embeddings: The tied table, `[V, E]`.
+
+    Returns:
+        float32 logits `[B, P, V]`.
+    """
+
+    activation = "gelu"
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        max_span: int = 15,
+        position_size: int = 200,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, seed, **kwargs)
+        self.max_span = max_span
+        self.position_size = position_size
+        self.dense_0 = self.add_dense(config.hidden_size, "dense_0", 1)
+        epsilon = self.layer_norm.epsilon
+        self.layer_norm_0 = self.add_layer_norm("layer_norm_0", epsilon=epsilon)
+
+    def build(self, x_shape=None, positions_shape=None):
+        D = self.config.hidden_size
+        self.position_embeddings = self.add_weight(
+            name="position_embeddings",
+            shape=(self.max_span, self.position_size),
+            initializer=self.initial_values(2),
+            autocast=False,
+        )
+        self.dense_0.build((None, None, 2 * D + self.position_size))
+        self.layer_norm_0.build((None, None, D))
+        super().build()
+
+    def call(self, x, positions, weights, word_embeddings):
+        spans = masked_spans(positions, weights)
+        last = ops.shape(x)[1] - 1
+        before = gather_positions(x, ops.clip(spans.before, 0, last))
+        after = gather_positions(x, ops.clip(spans.after, 0, last))
+        places = ops.clip(spans.places, 0, self.max_span - 1)
+        # The reshape makes TensorFlow's gradient dense, as that of all tables.
+        table = ops.reshape(self.position_embeddings, self.position_embeddings.shape)
+        p = ops.cast(ops.take(table, places, axis=0), before.dtype)
+        x = self.dense_0(ops.concatenate([before, after, p], axis=-1))
+        x = self.layer_norm_0(get_activation(self.activation)(x))
+        return super().call(x, word_embeddings)
+
+    def compute_output_shape(self, x_shape, positions_shape):
+        """Returns the shape of the logits, for `summary()`."""
+        return (*positions_shape, self.config.vocab_size)
+
+    def get_config(self):
+        sizes = {"max_span": self.max_span, "position_size": self.position_size}
+        return {**super().get_config(), **sizes}
 
 
 @keras.saving.register_keras_serializable("albert_tf")

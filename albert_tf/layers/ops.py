@@ -11,6 +11,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -172,6 +173,41 @@ def gather_places(x, places):
         places: int of any shape. Indices of the rows of `[B * T, D]`.
     """
     return ops.take(ops.reshape(x, (-1, x.shape[-1])), places, axis=0)
+
+
+class MaskedSpans(NamedTuple):
+    """The span that each masked token belongs to, all int32 `[B, P]`.
+
+    Attributes:
+        before: The position before the span; -1 if it starts the row.
+        after: The position after the span; T if it ends the row.
+        places: The index of the token within its span.
+    """
+
+    before: Any
+    after: Any
+    places: Any
+
+
+def masked_spans(positions, weights) -> MaskedSpans:
+    """Returns the runs of neighbouring masked positions.
+
+    Args:
+        positions: int `[B, P]`. Masked positions, ascending within each row.
+        weights: `[B, P]`. Above 0 for the entries that are used; those of the others
+            have no meaning.
+    """
+    positions = ops.cast(positions, "int32")
+    entries = ops.arange(ops.shape(positions)[1], dtype="int32")
+    # Within a run, position and entry grow together. P numbers are few enough to
+    # compare all pairs, which needs no loop over the entries.
+    runs = ops.where(ops.cast(weights, "float32") > 0, positions - entries, -1)
+    same = ops.equal(ops.expand_dims(runs, 2), ops.expand_dims(runs, 1))
+    earlier = entries[None, :] < entries[:, None]
+    places = ops.sum(ops.cast(ops.logical_and(same, earlier), "int32"), -1)
+    lengths = ops.sum(ops.cast(same, "int32"), -1)
+    starts = positions - places
+    return MaskedSpans(starts - 1, starts + lengths, places)
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -1,4 +1,4 @@
-"""Models with a masked LM head: that alone, or both pretraining heads.
+"""Models with a masked LM head: that alone, or with another pretraining head.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `D` hidden, `K`
 examples in a row.
@@ -7,7 +7,9 @@ examples in a row.
 import keras
 
 from albert_tf import features
-from albert_tf.layers.heads import MaskedLMHead
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
+from albert_tf.layers.heads import MaskedLMHead, SpanBoundaryHead
 from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
@@ -99,3 +101,81 @@ class AlbertPretrainer(_WithMaskedLM):
             "sop_logits": keras.ops.cast(sop_logits, "float32"),
             **outputs,
         }
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SpanBertPretrainer(_WithMaskedLM):
+    """Masked language model and span boundary objective (SpanBERT, arXiv:1907.10529).
+
+    A span is a run of neighbouring masked positions; its tokens are also predicted from
+    the encoder's outputs before and after it.
+
+    Args:
+        config: `AlbertConfig`. Sizes of the model.
+        max_span: int. Number of places in a span that have an embedding.
+        position_size: int. Size of these embeddings.
+        add_pooler: bool. Whether the backbone keeps a pooler, which is not used here.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`, and `mask_positions` int32 `[B, P]`,
+            ascending within each row; `mask_weights` `[B, P]` is optional. Other keys
+            of a pretraining batch are ignored.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        dict with `mlm_logits` float32 `[B, P, V]` and `sequence_output`, and with
+        `sbo_logits` float32 `[B, P, V]` if the inputs have `mask_weights`: those of a
+        pretraining batch, while at inference only the masked LM is read.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+
+    needed_inputs = (features.MASK_POSITIONS,)
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        max_span: int = 15,
+        position_size: int = 200,
+        **kwargs,
+    ):
+        self.max_span = max_span
+        self.position_size = position_size
+        for name in ("max_span", "position_size"):
+            size, rule = getattr(self, name), f"{name} must be a positive integer"
+            require(type(size) is int and size > 0, rule, size, error=ValueError)
+        super().__init__(config, **kwargs)
+
+    def add_layers(self):
+        super().add_layers()
+        self.sbo_head = SpanBoundaryHead(
+            self.config,
+            self.max_span,
+            self.position_size,
+            self.seed_of(6),
+            dtype=self.dtype_policy,
+            name="sbo_head",
+        )
+
+    def build(self, input_shape=None):
+        if not self.built:
+            self.sbo_head.build((None, None, self.config.hidden_size), (None, None))
+        super().build(input_shape)
+
+    def call(self, inputs, training=False, seeds=None):
+        inputs = as_inputs(inputs, *self.needed_inputs)
+        outputs = self.backbone(inputs, training=training, seeds=seeds)
+        x, positions = outputs["sequence_output"], inputs[features.MASK_POSITIONS]
+        table = self.backbone.word_embeddings
+        outputs["mlm_logits"] = self.mlm_head(gather_positions(x, positions), table)
+        if features.MASK_WEIGHTS in inputs:
+            weights = inputs[features.MASK_WEIGHTS]
+            outputs["sbo_logits"] = self.sbo_head(x, positions, weights, table)
+        return outputs
+
+    def get_config(self):
+        sizes = {"max_span": self.max_span, "position_size": self.position_size}
+        return {**super().get_config(), **sizes}

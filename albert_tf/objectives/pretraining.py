@@ -2,18 +2,22 @@
 
 A step, a loop, a picture or a table calls the objective and names no loss itself. All
 losses are sums and counts, so that they add up over micro-batches and replicas. They
-are those of the original's `get_masked_lm_output` and `get_sentence_order_output`, and
-of google-research/bert's `get_next_sentence_output`, added without weights.
+are those of the original's `get_masked_lm_output` and `get_sentence_order_output`, of
+google-research/bert's `get_next_sentence_output`, and of facebookresearch/SpanBERT's
+`pair_target_predictions`, added without weights.
+
+Legend: `B` batch, `T` sequence, `P` predictions, `C` classes.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from albert_tf import features
+from albert_tf.layers.ops import masked_spans
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +29,13 @@ class Term:
         title: str. Name for people, such as "MLM".
         logits: str. Model output `[..., C]`.
         labels: str. Key of the labels in a batch, int `[...]` in `[0, C)`.
-        weights: str. Key of their weights, `[...]`. In a batch without this key, every
-            label has weight 1.
+        weights: str or callable. Key of their weights, `[...]`; in a batch without this
+            key, every label has weight 1. Or a function that computes them from a
+            batch, such as `SpanTargets`.
         loss_weight: float. Factor in the loss of the objective.
         epsilon: float. Added to the sum of the weights before the loss is divided by
-            it. With 0, the loss is the mean, and 0 where nothing has weight.
+            it. With 0, the loss is the mean, and 0 where nothing has weight. The
+            accuracy is the mean with an epsilon of 1, too.
         optional: bool. Whether a batch may lack the labels. It is then trained and
             measured without this term.
     """
@@ -38,7 +44,7 @@ class Term:
     title: str
     logits: str
     labels: str
-    weights: str
+    weights: "str | Callable[[Mapping[str, Any]], Any]"
     loss_weight: float = 1.0
     epsilon: float = 0.0
     optional: bool = False
@@ -54,14 +60,58 @@ class Term:
 
     def label_weights(self, batch: Mapping[str, Any]):
         """Returns the weights of the labels, float32 `[...]`."""
+        if callable(self.weights):
+            return self.weights(batch)
         weights = batch.get(self.weights)
         if weights is None:
             return ops.ones(ops.shape(batch[self.labels]), "float32")
         return ops.cast(weights, "float32")
 
     def denominator(self, weight):
-        """Returns what sums are divided by, from the sum of the weights."""
+        """Returns what losses are divided by, from the sum of the weights."""
         return weight + self.epsilon if self.epsilon else ops.maximum(weight, 1.0)
+
+    def rate(self, hits, weight):
+        """Returns the accuracy, from the sums of the hits and of the weights."""
+        if self.epsilon < 1:
+            return hits / self.denominator(weight)
+        return hits / ops.maximum(weight, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanTargets:
+    """Chooses the tokens that are predicted from the boundaries of their span.
+
+    Args:
+        max_span: int. Number of tokens of a span that are targets, from its first one.
+        edges: str. `"original"` has no targets in a span that begins or ends an
+            example's text: its neighbour is `[CLS]` or `[SEP]`. `"all"` has.
+    """
+
+    max_span: int = 15
+    edges: str = "original"
+
+    def __call__(self, batch: Mapping[str, Any]):
+        """Returns the weights of a batch's masked tokens, float32 `[B, P]`."""
+        positions = ops.cast(batch[features.MASK_POSITIONS], "int32")
+        weights = ops.cast(batch[features.MASK_WEIGHTS], "float32")
+        spans = masked_spans(positions, weights)
+        # The example of each token from 1; 0 is padding, and what is outside the row.
+        examples = batch.get(features.PACK_IDS, batch[features.PADDING_MASK])
+        examples = ops.pad(ops.cast(examples, "int32"), ((0, 0), (2, 2)))
+        last = ops.shape(examples)[1] - 1
+
+        def example_at(places):
+            return ops.take_along_axis(examples, ops.clip(places + 2, 0, last), axis=1)
+
+        # With the original's edges, the neighbours are not the example's first or last
+        # token.
+        margin = 1 if self.edges == "original" else 0
+        own = example_at(positions)
+        fits = spans.places < self.max_span
+        for neighbour in (spans.before - margin, spans.after + margin):
+            fits = ops.logical_and(fits, ops.equal(example_at(neighbour), own))
+        return weights * ops.cast(fits, "float32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +125,17 @@ class Objective:
             `create_pretraining_data` whose labels mean what this objective learns, or
             whose records have none.
         head: str. Head of the model that is trained, a name of `heads.HEADS`.
+        settings: dict. What a run's settings are, where they are not given.
+        chooses_masks: bool. Whether it cannot learn from records that hold masks,
+            because the masks must be of a certain kind.
     """
 
     name: str
     terms: tuple[Term, ...]
     pair_policies: tuple[str, ...]
     head: str = "pretraining"
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    chooses_masks: bool = False
 
     @property
     def sum_names(self) -> tuple[str, ...]:
@@ -94,10 +149,26 @@ class Objective:
             f"{term.name}_accuracy": f"{term.name}_acc" for term in self.terms
         }
 
+    def complete(self, settings: Any) -> Any:
+        """Returns settings, a dataclass, with its own where they are None."""
+        missing = (name for name in self.settings if getattr(settings, name) is None)
+        values = {name: self.settings[name] for name in missing}
+        return dataclasses.replace(settings, **values)
+
     def with_pair_weight(self, weight: float) -> "Objective":
         """Returns the objective with another factor of the loss about pairs."""
         terms = (
             dataclasses.replace(term, loss_weight=weight) if term.optional else term
+            for term in self.terms
+        )
+        return dataclasses.replace(self, terms=tuple(terms))
+
+    def with_span_targets(self, targets: SpanTargets) -> "Objective":
+        """Returns the objective with other tokens predicted from their span's ends."""
+        terms = (
+            dataclasses.replace(term, weights=targets)
+            if isinstance(term.weights, SpanTargets)
+            else term
             for term in self.terms
         )
         return dataclasses.replace(self, terms=tuple(terms))
@@ -160,12 +231,12 @@ class Objective:
             dict of float32 scalars: `loss`, and for each term `<name>_loss` and
             `<name>_accuracy`, which are 0 for a term without labels.
         """
-        means = {}
-        for kind, number in (("loss", 0), ("accuracy", 1)):
-            for term in self.terms:
-                names = term.sum_names
-                denominator = term.denominator(sums[names[2]])
-                means[f"{term.name}_{kind}"] = sums[names[number]] / denominator
+        means, accuracies = {}, {}
+        for term in self.terms:
+            losses, hits, weight = (sums[name] for name in term.sum_names)
+            means[f"{term.name}_loss"] = losses / term.denominator(weight)
+            accuracies[f"{term.name}_accuracy"] = term.rate(hits, weight)
+        means |= accuracies
         loss = sum(term.loss_weight * means[f"{term.name}_loss"] for term in self.terms)
         return {"loss": loss, **means}
 
@@ -244,8 +315,7 @@ def cross_entropy(logits, labels):
 def _count(term: Term, batch: Mapping[str, np.ndarray], counts: dict) -> None:
     """Adds the weight of every label of a batch to `counts`."""
     labels = batch[term.labels].ravel()
-    weights = batch.get(term.weights)
-    weights = np.ones(len(labels)) if weights is None else weights.ravel()
+    weights = ops.convert_to_numpy(term.label_weights(batch)).ravel()
     found, places = np.unique(labels, return_inverse=True)
     weight_of = np.bincount(places, weights, minlength=len(found))
     for label, weight in zip(found.tolist(), weight_of.tolist(), strict=True):
@@ -273,17 +343,36 @@ SENTENCE_ORDER = Term(
 # 0 is the next sentence, 1 one from another document.
 NEXT_SENTENCE = dataclasses.replace(SENTENCE_ORDER, name="nsp", title="NSP")
 
+SPAN_BOUNDARY = Term(
+    name="sbo",
+    title="SBO",
+    logits="sbo_logits",
+    labels=features.MASK_IDS,
+    weights=SpanTargets(),
+    epsilon=1.0,  # as in the original
+)
+
 ALBERT = Objective(
     name="albert",
     terms=(MASKED_LM, SENTENCE_ORDER),
     pair_policies=("clean", "original", *features.UNLABELLED_POLICIES),
+    settings={"masking": "albert"},
 )
 BERT = Objective(
     name="bert",
     terms=(MASKED_LM, NEXT_SENTENCE),
     pair_policies=("nsp", *features.UNLABELLED_POLICIES),
+    settings={"masking": "bert"},
 )
-OBJECTIVES = {one.name: one for one in (ALBERT, BERT)}
+SPANBERT = Objective(
+    name="spanbert",
+    terms=(MASKED_LM, SPAN_BOUNDARY),
+    pair_policies=features.UNLABELLED_POLICIES,
+    head="span_boundary",
+    settings={"masking": "spanbert"},
+    chooses_masks=True,
+)
+OBJECTIVES = {one.name: one for one in (ALBERT, BERT, SPANBERT)}
 
 
 def pretraining_loss(outputs: dict, batch: dict) -> dict:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer

@@ -11,7 +11,7 @@ from albert_tf.converters.load import open_checkpoint, save_pretrained
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.errors import DataError, require
-from albert_tf.objectives.pretraining import OBJECTIVES, Objective
+from albert_tf.objectives.pretraining import OBJECTIVES, Objective, SpanTargets
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop, outputs, pretrain_inputs
@@ -49,7 +49,7 @@ def pretrain(settings: PretrainSettings) -> str:
     """
     objective = find_objective(settings)
     with devices(settings) as strategy:
-        run = Pretraining(settings, strategy, objective)
+        run = Pretraining(objective.complete(settings), strategy, objective)
         run.execute()
         return run.result()
 
@@ -72,6 +72,8 @@ def find_objective(settings: PretrainSettings) -> Objective:
     best = settings.keep_best
     fits = not best or best in metrics
     require(fits, f"--keep_best must be one of {', '.join(metrics)}", best)
+    targets = SpanTargets(settings.max_span, settings.span_edges)
+    objective = objective.with_span_targets(targets)
     return objective.with_pair_weight(settings.pair_loss_weight)
 
 

@@ -318,7 +318,13 @@ def _open(
             f"--pair_policy={known}; --{flag}={pattern} was made with "
             f"--pair_policy={policy} ({path})",
         )
-    defaults = settings.defaults()
+    require(
+        not (data.keeps_masks and objective.chooses_masks),
+        f"--objective={objective.name} masks by --masking={settings.masking}, but "
+        f"--{flag}={pattern} already contains masks; make the records with "
+        "create_pretraining_data --masking=dynamic",
+    )
+    defaults = {**settings.defaults(), **objective.settings}
     for name in _MASKS[flag] if data.keeps_masks else ():
         value = getattr(settings, name)
         require(

@@ -33,9 +33,15 @@ class PretrainSettings(TrainingSettings):
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
             model, a tokenizer.json (unigram or byte-level BPE), or a folder with one.
         eval_file: Held-out TFRecords; without them there is no evaluation.
-        objective: What to learn: albert, or bert for records of --pair_policy=nsp.
+        objective: What to learn: albert, bert (for records of --pair_policy=nsp) or
+            spanbert (for those of --pair_policy=none). It sets model, losses and
+            --masking.
         pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that
             of the masked tokens has weight 1.
+        max_span: With --objective=spanbert: number of tokens of a span, from its first
+            one, that are predicted from its ends.
+        span_edges: With --objective=spanbert: original predicts no token of a span that
+            begins or ends the text from its ends, all does.
         preset: Size of the model, such as albert_base_v2. Exclusive with
             --albert_config_file. Without either: that of --init_checkpoint.
         albert_config_file: JSON file with the sizes of the model.
@@ -51,7 +57,8 @@ class PretrainSettings(TrainingSettings):
         max_predictions_per_seq: Maximum number of masked tokens per example. Default:
             that of the records, if they hold masks, or masked_lm_prob of
             max_seq_length, 77 of 512.
-        masking: albert, bert, bert_wwm, roberta, spanbert or electra.
+        masking: albert, bert, bert_wwm, roberta, spanbert or electra. Default: that of
+            --objective.
         masked_lm_prob: Fraction of the tokens to mask.
         ngram: Maximum number of words masked together.
         packing: Put several short examples into one row; batch sizes then count rows.
@@ -100,6 +107,8 @@ class PretrainSettings(TrainingSettings):
     eval_file: str = setting("", identity=False)
     objective: str = "albert"
     pair_loss_weight: float = setting(1.0, minimum=0)
+    max_span: int = setting(15, minimum=1)
+    span_edges: str = setting("original", choices=("original", "all"))
     preset: str = setting("", identity="config")
     albert_config_file: str = setting("", identity="config")
     init_checkpoint: str = setting("", identity="init_checkpoint")
@@ -107,7 +116,7 @@ class PretrainSettings(TrainingSettings):
     max_seq_length: int = 512
     sequence_length_schedule: str = ""
     max_predictions_per_seq: int | None = setting(None, minimum=1, identity="follows")
-    masking: str = "albert"
+    masking: str | None = None
     masked_lm_prob: float = 0.15
     ngram: int = setting(3, minimum=1)
     packing: bool = False

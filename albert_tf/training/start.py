@@ -226,8 +226,10 @@ def make_pretrainer(
     Raises:
         UsageError: If the weights are those of another config.
     """
+    row = find_head(head)
+    options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
     if start is None:
-        model = find_head(head).load_class()(config, seed=settings.seed, dtype=dtype)
+        model = row.load_class()(config, seed=settings.seed, dtype=dtype, **options)
         model.mark_untrained()
         return model
     if settings.grow:
@@ -239,7 +241,7 @@ def make_pretrainer(
         f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
         f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}",
     )
-    return build_model(start, head, seed=settings.seed, dtype=dtype)
+    return build_model(start, head, seed=settings.seed, dtype=dtype, **options)
 
 
 @contextlib.contextmanager

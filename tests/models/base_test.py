@@ -38,8 +38,10 @@ def make_inputs(head):
         "segment_ids": rng.integers(0, 3, shape).astype("int32"),
         "padding_mask": mask,
     }
-    if head == "pretraining":
+    if head in ("pretraining", "span_boundary"):
         inputs["mask_positions"] = rng.integers(0, T, (B, P)).astype("int32")
+    if head == "span_boundary":
+        inputs["mask_weights"] = np.ones((B, P), "float32")
     return inputs
 
 

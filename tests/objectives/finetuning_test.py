@@ -241,7 +241,7 @@ def test_lines_for_people(name, rng):
 
 
 def test_every_head_that_is_fine_tuned_has_an_objective():
-    pretrained = {"pretraining", "masked_lm", "discriminator"}
+    pretrained = {"pretraining", "masked_lm", "discriminator", "span_boundary"}
     kinds = {head: type(for_task(head)) for head in set(HEADS) - pretrained}
     assert kinds == {
         "text_classifier": SingleLabel,

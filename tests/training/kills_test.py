@@ -31,6 +31,7 @@ PRETRAINING = {
     for precision in ("float32", "bfloat16")
     for packing in (False, True)
 }
+PRETRAINING["float32, packed, spans"] = ("float32", True)
 CASES = [*PRETRAINING, *runs.FAMILIES]
 
 
@@ -39,11 +40,16 @@ def job(request, tmp_path, longer, records):
     """A command, its settings, and its folders if it is left alone and if killed."""
     if request.param in PRETRAINING:
         precision, packing = PRETRAINING[request.param]
-        data = records(max_seq_length=128) if packing else str(runs.RECORDS)
+        of_spans = {"pair_policy": "none"} if "spans" in request.param else {}
+        data = str(runs.RECORDS)
+        if packing:
+            data = records(max_seq_length=128, **of_spans)
         values = runs.pretraining(tmp_path, input_file=data, eval_file=data, **MANY)
         values |= {"precision": precision, "packing": packing}
         if packing:
             values["max_predictions_per_seq"] = None
+        if of_spans:
+            values["objective"] = "spanbert"
         command = "pretrain"
     else:
         command, values = "finetune", family(request.param, tmp_path, longer)

@@ -36,7 +36,8 @@ def settings(tmp_path):
 @pytest.fixture
 def make(settings, tokenizer):
     def make(replicas=1, learned=ALBERT, **changes):
-        return RunBatches(settings(**changes), learned, tokenizer, replicas)
+        given = learned.complete(settings(**changes))
+        return RunBatches(given, learned, tokenizer, replicas)
 
     return make
 
@@ -60,6 +61,16 @@ def test_records_with_masks_take_no_others(make, changes):
     name = next(iter(changes))
     with pytest.raises(UsageError, match=f"^--{name}=.* leave --{name} out"):
         make(**changes)
+
+
+def test_spans_are_not_learned_from_the_masks_of_records(make):
+    learned = OBJECTIVES["spanbert"]
+    message = (
+        "^--objective=spanbert masks by --masking=spanbert, but --input_file=.* al"
+    )
+    with pytest.raises(UsageError, match=message):
+        make(learned=learned)
+    assert make(learned=OBJECTIVES["bert"]).keeps_masks
 
 
 def test_what_distinguishes_the_examples_of_an_evaluation(make, tmp_path):
@@ -136,13 +147,13 @@ def test_masks_that_an_evaluation_cannot_have(settings):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_labels_must_mean_what_is_learned(make, records, objective):
-    wrong = {"albert": "nsp", "bert": "clean"}[objective]
+    wrong = {"albert": ["nsp"], "bert": ["clean"], "spanbert": ["clean", "nsp"]}
     given = {"learned": OBJECTIVES[objective], "max_predictions_per_seq": None}
     for policy in ("clean", "nsp", "none", "segments"):
         data = records(pair_policy=policy, max_seq_length=64)
         message = f"={objective} requires .*--input_file=.*--pair_policy={policy}"
         refused = pytest.raises(UsageError, match=message)
-        with refused if policy == wrong else contextlib.nullcontext():
+        with refused if policy in wrong[objective] else contextlib.nullcontext():
             make(input_file=data, max_seq_length=64, **given)
 
 

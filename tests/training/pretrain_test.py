@@ -1,6 +1,7 @@
 """`pretrain` from its inputs to what it leaves, finished, stopped and continued."""
 
 import contextlib
+import dataclasses
 import gc
 import json
 import os
@@ -17,7 +18,7 @@ import albert_tf
 from albert_tf.converters.load import load_tokenizer, open_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
-from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
+from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES, SpanTargets
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import hubs
@@ -27,6 +28,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from tests import tiny
 from tests.commands import run_command
 from tests.openings import count_openings
 from tests.reports.parsed_page import ParsedPage
@@ -386,7 +388,55 @@ def test_objectives_and_the_weight_of_their_pair_loss(tmp_path):
         )
         with contextlib.nullcontext() if name in OBJECTIVES else refused:
             terms = pretrain.find_objective(PretrainSettings(**values)).terms
-            assert [term.loss_weight for term in terms] == [1.0, 0.5]
+            pairs = 1.0 if name == "spanbert" else 0.5
+            assert [term.loss_weight for term in terms] == [1.0, pairs]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_decides_what_is_not_given(tmp_path, name):
+    given = {"objective": name, "max_span": 7, "span_edges": "all"}
+    settings = PretrainSettings(**runs.pretraining(tmp_path, **given))
+    objective = pretrain.find_objective(settings)
+    assert objective.complete(settings).masking == name
+    other = dataclasses.replace(settings, masking="roberta")
+    assert objective.complete(other) == other
+    targets = [t.weights for t in objective.terms if callable(t.weights)]
+    assert targets == [SpanTargets(7, "all")] * (name == "spanbert")
+
+
+@pytest.mark.slow
+def test_spans_from_records_to_the_model(records, tmp_path, capfd):
+    data, out = records(pair_policy="none", max_seq_length=64), tmp_path / "run"
+    given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
+    given |= {"max_predictions_per_seq": 10, "num_train_steps": 4, "log_steps": 2}
+    given |= {"objective": "spanbert", "max_span": 4, "keep_best": "sbo_accuracy"}
+    run_pretraining(tmp_path, SMALL, **given)
+    assert "SBO accuracy" in capfd.readouterr().err
+    for line in lines_of(out):
+        assert 0 <= line["sbo_accuracy"] <= 1
+        assert line["loss"] == pytest.approx(line["mlm_loss"] + line["sbo_loss"])
+        assert not [name for name in line if name.startswith(("sop", "nsp"))]
+    record = json.loads((out / "run.json").read_text())
+    assert record["settings"]["masking"] == "spanbert"
+    card = (out / "README.md").read_text()
+    assert "| SBO accuracy |" in card and "masking `spanbert`" in card
+    page = ParsedPage((out / "report.html").read_bytes())
+    assert "SBO accuracy" in page.text
+    model = albert_tf.from_pretrained(out / "model")
+    assert type(model) is albert_tf.SpanBertPretrainer and model.max_span == 4
+    # The checkpoint says the same, though its names do not show the options.
+    (prefix,) = (out / "checkpoints").glob("step-4.index")
+    checkpoint = albert_tf.from_pretrained(str(prefix).removesuffix(".index"))
+    tiny.assert_same_weights(model, checkpoint)
+    texts = albert_tf.FillMask.from_pretrained(out / "model")("The [MASK] sat.")
+    assert len(texts) == 5
+    # A masked LM is where it may start: the head of the spans is then drawn.
+    start = {"init_checkpoint": str(out / "model"), "albert_config_file": ""}
+    with open_checkpoint(start["init_checkpoint"]) as opened:
+        values = {**runs.pretraining(tmp_path, SMALL, **given), **start, "max_span": 5}
+        config, head = opened.config, OBJECTIVES["spanbert"].head
+        with pytest.raises(DataError, match=r"position_embeddings .* shape \(5, 200\)"):
+            make_pretrainer(PretrainSettings(**values), opened, config, head, "float32")
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ PADDING_MASK = "padding_mask"  # int32 [B, T], 1 = a real token
 MASK_POSITIONS = "mask_positions"  # int32 [B, P], index into T; 0 where unused
 MASK_IDS = "mask_ids"  # int32 [B, P], the original token at that position
 MASK_WEIGHTS = "mask_weights"  # float32 [B, P], 0 where unused
+# float32 [B, P] in [0, 1), from which ELECTRA draws replacements.
+SAMPLE_DRAWS = "sample_draws"
 # int32 [B]. The label of the pair of segments. The objective defines what 1 means:
 # swapped (ALBERT), or that B is not the text after A (BERT).
 SENTENCE_ORDER_LABELS = "sentence_order_labels"

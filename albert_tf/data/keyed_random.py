@@ -16,7 +16,7 @@ DOCUMENT, LABELS, SPLIT, ORDER = range(1, 5)
 EXAMPLE = 6  # 5 would draw other masks from the same seed
 MIXTURE = 7
 # Purpose of a draw; each has its own stream.
-NGRAM_LENGTH, NGRAM_ORDER, ACTION, REPLACEMENT, PACKING = range(1, 6)
+NGRAM_LENGTH, NGRAM_ORDER, ACTION, REPLACEMENT, PACKING, SAMPLE = range(1, 7)
 
 NUM_BITS = 31  # a draw is an int32 in [0, 2**NUM_BITS)
 
@@ -100,6 +100,13 @@ def draws(keys, purpose: int, index, xp):
     step = xp.array(index, "uint64") * xp.array([_GOLDEN], "uint64")
     return xp.array(
         xp.shift_right(_mix_array(stream + step, xp), 64 - NUM_BITS), "int32"
+    )
+
+
+def fractions(drawn, xp):
+    """Returns draws as float32 in [0, 1): their upper 24 bits, which are exact."""
+    return (
+        xp.array(xp.array(drawn, "int64") // 2 ** (NUM_BITS - 24), "float32") * 2**-24
     )
 
 

@@ -4,6 +4,8 @@ Legend: `B` batch, `T` sequence, `V` vocabulary, `P` positions, `S` segments, `E
 embedding.
 """
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -24,6 +26,10 @@ class FactorizedEmbedding(ConfiguredLayer):
         config: `AlbertConfig`.
         seed: int or None. Seed of the initial values and of dropout.
 
+    Attributes:
+        base: callable or None. What is added to `look_up` before layer norm, given the
+            same arguments: the sum of tables that are trained elsewhere.
+
     Call arguments:
         token_ids: int32 `[B, T]`, values in `[0, V)`.
         segment_ids: int32 `[B, T]`, values in `[0, S)`; None is all 0.
@@ -42,6 +48,8 @@ class FactorizedEmbedding(ConfiguredLayer):
         super().__init__(config, seed, **kwargs)
         self.layer_norm = self.add_layer_norm("layer_norm")
         self.dropout = self.add_dropout(config.hidden_dropout_prob)
+        # A function, because Keras would take another layer for a part of this one.
+        self.base: Callable | None = None
 
     def build(self, input_shape=None):
         sizes = {
@@ -70,6 +78,15 @@ class FactorizedEmbedding(ConfiguredLayer):
         training=False,
         seeds=None,
     ):
+        ids = (token_ids, segment_ids, position_ids)
+        x = self.look_up(*ids)
+        if self.base is not None:
+            x = x + self.base(*ids)
+        x = ops.cast(x, self.compute_dtype)
+        return self.dropout(self.layer_norm(x), training=training, seeds=seeds)
+
+    def look_up(self, token_ids, segment_ids=None, position_ids=None):
+        """Returns the sum of rows of the three tables, `[B, T, E]`."""
         x = _look_up(self.word_embeddings, token_ids)
         if segment_ids is None:
             segments = self.token_type_embeddings[0]
@@ -79,9 +96,7 @@ class FactorizedEmbedding(ConfiguredLayer):
             table = ops.cast(self.token_type_embeddings, x.dtype)
             one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=x.dtype)
             segments = ops.matmul(one_hot, table)
-        x = x + segments + self._positions(token_ids, position_ids)
-        x = ops.cast(x, self.compute_dtype)
-        return self.dropout(self.layer_norm(x), training=training, seeds=seeds)
+        return x + segments + self._positions(token_ids, position_ids)
 
     def _positions(self, token_ids, position_ids):
         length, longest = token_ids.shape[1], self.config.max_position_embeddings
@@ -95,6 +110,15 @@ class FactorizedEmbedding(ConfiguredLayer):
         if position_ids is not None:
             return _look_up(self.position_embeddings, position_ids)
         return self.position_embeddings[: ops.shape(token_ids)[1]]
+
+    @property
+    def tables(self) -> tuple:
+        """The tables of tokens, positions and segments."""
+        return (
+            self.word_embeddings,
+            self.position_embeddings,
+            self.token_type_embeddings,
+        )
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.config.embedding_size)

@@ -80,6 +80,7 @@ class SharedEncoder(ConfiguredLayer):
         readers: `attention.Readers` or None. The only tokens whose sequence output is
             computed, `[U, 1, D]`: the last block then costs a fraction, since the
             others are read there but neither read nor are transformed.
+        num_blocks: int or None. How many rows of the table are applied; None for all.
 
     Returns:
         `EncoderOutput`.
@@ -140,14 +141,16 @@ class SharedEncoder(ConfiguredLayer):
         training=False,
         seeds=None,
         readers=None,
+        num_blocks=None,
     ):
         x = self.project(x)
         bias = attention_bias(padding_mask, pack_ids)
         tensors = self.read()
         run = {"training": training, "seeds": seeds}
         hidden_states, attentions = [x], []
-        for number in range(len(self.table)):
-            reading = readers if number == len(self.table) - 1 else None
+        num_blocks = num_blocks or len(self.table)
+        for number in range(num_blocks):
+            reading = readers if number == num_blocks - 1 else None
             if reading is not None:
                 bias = attention_bias(padding_mask, pack_ids, reading)
             x, probs = self.apply_block(number, x, tensors, bias, reading, **run)

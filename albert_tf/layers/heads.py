@@ -105,6 +105,7 @@ class DiscriminatorHead(ConfiguredLayer):
         return tuple(input_shape[:2])
 
 
+@keras.saving.register_keras_serializable("albert_tf")
 class SpanBoundaryHead(MaskedLMHead):
     """Predicts the tokens of a masked span from its two neighbours (SpanBERT, 3.2).
 

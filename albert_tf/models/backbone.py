@@ -4,6 +4,9 @@ Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `K` examples in a ro
 `U` examples.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import keras
 from keras import ops
 
@@ -26,6 +29,9 @@ class AlbertBackbone(ConfiguredModel):
         add_pooler: bool or None. Whether to add the pooler, a dense layer on `[CLS]`;
             None: as the family has one (ELECTRA has none).
         seed: int or None. Seed of the initial values.
+        shared: dict. Layers of another backbone that are used instead of own ones:
+            `embeddings`, `encoder` or both. Of a shared encoder, the first blocks are
+            applied, as many as `config` has.
 
     Call arguments:
         inputs: dict, or `token_ids` alone:
@@ -70,14 +76,15 @@ class AlbertBackbone(ConfiguredModel):
         *,
         add_pooler: bool | None = None,
         seed: int | None = None,
+        shared: Mapping[str, keras.layers.Layer] = MappingProxyType({}),
         **kwargs,
     ):
         super().__init__(config, seed=seed, **kwargs)
         policy = self.dtype_policy
-        self.embeddings = FactorizedEmbedding(
+        self.embeddings = shared.get("embeddings") or FactorizedEmbedding(
             config, self.seed_of(1), dtype=policy, name="embeddings"
         )
-        self.encoder = SharedEncoder(
+        self.encoder = shared.get("encoder") or SharedEncoder(
             config, self.seed_of(2), dtype=policy, name="encoder"
         )
         self.pooler = None
@@ -90,8 +97,10 @@ class AlbertBackbone(ConfiguredModel):
     def build(self, input_shape=None):
         if self.built:
             return
-        self.embeddings.build((None, None))
-        self.encoder.build((None, None, self.config.embedding_size))
+        if not self.embeddings.built:
+            self.embeddings.build((None, None))
+        if not self.encoder.built:
+            self.encoder.build((None, None, self.config.embedding_size))
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
         self.built = True
@@ -123,6 +132,7 @@ class AlbertBackbone(ConfiguredModel):
             training=training,
             seeds=seeds,
             readers=readers,
+            num_blocks=len(self.config.layer_table()),
         )
         x = encoded.sequence_output
         if pooled_only:
@@ -194,6 +204,7 @@ class HeadModel(ConfiguredModel):
     Args:
         add_pooler: bool. Whether the backbone has a pooler. Models whose head reads
             none may have one nevertheless, which checkpoints then keep.
+        shared: dict. See `AlbertBackbone`.
         others: See `ConfiguredModel`.
     """
 
@@ -205,6 +216,7 @@ class HeadModel(ConfiguredModel):
         *,
         add_pooler: bool = False,
         seed: int | None = None,
+        shared: Mapping[str, keras.layers.Layer] = MappingProxyType({}),
         **kwargs,
     ):
         super().__init__(config, seed=seed, **kwargs)
@@ -212,6 +224,7 @@ class HeadModel(ConfiguredModel):
             config,
             add_pooler=self.reads_pooler or add_pooler,
             seed=seed,
+            shared=shared,
             dtype=self.dtype_policy,
             name="backbone",
         )

@@ -294,14 +294,19 @@ def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
 
     A name is the variable's path without the model's own name, such as
     `backbone/encoder/attention_0/query/kernel`; it does not depend on how the user
-    named the model. Seeds of random generators are not weights.
+    named the model. A model inside it, such as `generator`, puts its attribute before
+    names of its own. What two of them share has the first one's name. Seeds of random
+    generators are not weights.
     """
     # Keras starts a path with the name of the model that built the variable: a
     # backbone's variables begin with "backbone", a head's with the model's name.
-    backbone = getattr(model, "backbone", None)
-    inner = weight_names(backbone) if backbone is not None else {}
-    names = {f"backbone/{name}": variable for name, variable in inner.items()}
-    inside = {id(variable) for variable in inner.values()}
+    names, inside = {}, set()
+    for part in ("backbone", "generator"):
+        inner = getattr(model, part, None)
+        for name, variable in weight_names(inner).items() if inner is not None else ():
+            if id(variable) not in inside:
+                names[f"{part}/{name}"] = variable
+                inside.add(id(variable))
     for variable in model.weights:
         if "seed_generator" not in variable.path and id(variable) not in inside:
             names[variable.path.partition("/")[2]] = variable

@@ -3,8 +3,9 @@
 A step, a loop, a picture or a table calls the objective and names no loss itself. All
 losses are sums and counts, so that they add up over micro-batches and replicas. They
 are those of the original's `get_masked_lm_output` and `get_sentence_order_output`, of
-google-research/bert's `get_next_sentence_output`, and of facebookresearch/SpanBERT's
-`pair_target_predictions`, added without weights.
+google-research/bert's `get_next_sentence_output` and of facebookresearch/SpanBERT's
+`pair_target_predictions`, added without weights, and those of google-research/electra's
+`PretrainingModel`, with its weights.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `C` classes.
 """
@@ -18,6 +19,9 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.layers.ops import masked_spans
+
+# Of the histograms of logits: from -8 to 8, what is beyond counts in the outer ones.
+_BINS, _BIN_WIDTH = 32, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +81,31 @@ class Term:
             return hits / self.denominator(weight)
         return hits / ops.maximum(weight, 1.0)
 
+    def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
+        """Returns float32 scalars by `sum_names`; see `Objective.sums`."""
+        logits, labels = outputs[self.logits], batch[self.labels]
+        weights = self.label_weights(batch)
+        hits = ops.equal(ops.argmax(logits, -1), ops.cast(labels, "int32"))
+        values = (
+            ops.sum(cross_entropy(logits, labels) * weights),
+            ops.sum(ops.cast(hits, "float32") * weights),
+            ops.sum(weights),
+        )
+        return dict(zip(self.sum_names, values, strict=True))
+
+    def count(self, batch: Mapping[str, np.ndarray], counts: dict) -> None:
+        """Adds the weight of every label of a NumPy batch to `counts`."""
+        labels = batch[self.labels].ravel()
+        weights = ops.convert_to_numpy(self.label_weights(batch)).ravel()
+        found, places = np.unique(labels, return_inverse=True)
+        weight_of = np.bincount(places, weights, minlength=len(found))
+        for label, weight in zip(found.tolist(), weight_of.tolist(), strict=True):
+            counts[label] = counts.get(label, 0.0) + weight
+
+    def details(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
+        """Returns what is measured besides loss and accuracy, by name."""
+        return {}
+
 
 @dataclasses.dataclass(frozen=True)
 class SpanTargets:
@@ -115,6 +144,73 @@ class SpanTargets:
 
 
 @dataclasses.dataclass(frozen=True)
+class Detection(Term):
+    """A yes or no at each place, with sigmoid cross entropy.
+
+    What is right depends on the model: `labels` is one of its outputs, int `[...]`, 0
+    or 1, as is `logits` `[...]`. The weights are still those of the batch, and must be
+    in it. The sums include a histogram of the logits for each label, from which metrics
+    are derived that are no means: precision, recall and the area under the ROC curve.
+    """
+
+    @property
+    def sum_names(self) -> tuple[str, ...]:
+        """Names of the sums of the losses, hits and weights, and of both histograms."""
+        histograms = (
+            f"{self.name}_{kind}_{number}"
+            for kind in ("no", "yes")
+            for number in range(_BINS)
+        )
+        return (*super().sum_names, *histograms)
+
+    def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
+        logits = ops.cast(outputs[self.logits], "float32")
+        labels = ops.cast(outputs[self.labels], "float32")
+        weights = self.label_weights(batch)
+        # Stable for any logit: -log sigmoid(x) = log(1 + exp(-x)).
+        losses = ops.softplus(logits) - logits * labels
+        hits = ops.equal(logits > 0, labels > 0)
+        # The bins meet at 0, which is in the lower one, as it does not mean yes.
+        bins = ops.ceil(logits / _BIN_WIDTH) + (_BINS // 2 - 1)
+        bins = ops.clip(bins, 0, _BINS - 1) + labels * _BINS
+        bins = ops.where(ops.isnan(bins), 0.0, bins)
+        flat = ops.reshape(ops.cast(bins, "int32"), (-1,))
+        counts = ops.segment_sum(ops.reshape(weights, (-1,)), flat, 2 * _BINS)
+        values = (
+            ops.sum(losses * weights),
+            ops.sum(ops.cast(hits, "float32") * weights),
+            ops.sum(weights),
+            *(counts[number] for number in range(2 * _BINS)),
+        )
+        return dict(zip(self.sum_names, values, strict=True))
+
+    def count(self, batch: Mapping[str, np.ndarray], counts: dict) -> None:
+        """Counts nothing: labels are not known before the model has made them."""
+
+    def details(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
+        """Returns the accuracy of always giving the best same answer, and more.
+
+        `<name>_baseline`, `<name>_share` (of the places whose label is 1),
+        `<name>_precision`, `<name>_recall` and `<name>_auc`. The last takes logits
+        within 0.5 of each other as equal, and those above 8 or below -8.
+        """
+        counts = np.array([sums[name] for name in self.sum_names[3:]], np.float64)
+        no, yes = counts.reshape(2, _BINS)
+        total, right = counts.sum(), yes[_BINS // 2 :].sum()
+        found = right + no[_BINS // 2 :].sum()
+        pairs = no.sum() * yes.sum()
+        above = (yes * (no.cumsum() - no / 2)).sum()  # equal ones count half
+        values = {
+            "baseline": max(no.sum(), yes.sum()) / max(total, 1.0),
+            "share": yes.sum() / max(total, 1.0),
+            "precision": right / max(found, 1.0),
+            "recall": right / max(yes.sum(), 1.0),
+            "auc": above / pairs if pairs else 0.5,
+        }
+        return {f"{self.name}_{name}": float(x) for name, x in values.items()}
+
+
+@dataclasses.dataclass(frozen=True)
 class Objective:
     """The sum of its terms.
 
@@ -128,6 +224,7 @@ class Objective:
         settings: dict. What a run's settings are, where they are not given.
         chooses_masks: bool. Whether it cannot learn from records that hold masks,
             because the masks must be of a certain kind.
+        sample_draws: bool. Whether the model draws tokens with numbers of the batch.
     """
 
     name: str
@@ -136,6 +233,7 @@ class Objective:
     head: str = "pretraining"
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     chooses_masks: bool = False
+    sample_draws: bool = False
 
     @property
     def sum_names(self) -> tuple[str, ...]:
@@ -188,15 +286,7 @@ class Objective:
             if not term.is_in(batch):
                 sums |= {name: ops.zeros((), "float32") for name in term.sum_names}
                 continue
-            logits, labels = outputs[term.logits], batch[term.labels]
-            weights = term.label_weights(batch)
-            hits = ops.equal(ops.argmax(logits, -1), ops.cast(labels, "int32"))
-            values = (
-                ops.sum(cross_entropy(logits, labels) * weights),
-                ops.sum(ops.cast(hits, "float32") * weights),
-                ops.sum(weights),
-            )
-            sums |= zip(term.sum_names, values, strict=True)
+            sums |= term.sums(outputs, batch)
         return sums
 
     def weights(self, batch: Mapping[str, Any]):
@@ -241,7 +331,9 @@ class Objective:
         return {"loss": loss, **means}
 
     def metrics(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
-        """Returns `means` as Python numbers, leaving out optional terms without labels.
+        """Returns `means` and details of the terms as Python numbers.
+
+        Optional terms without labels are left out.
 
         Args:
             sums: dict of NumPy scalars. `sums`, possibly added up over batches.
@@ -249,7 +341,10 @@ class Objective:
         absent = [t for t in self.terms if t.optional and not sums[t.sum_names[2]]]
         left_out = {f"{t.name}_{kind}" for t in absent for kind in ("loss", "accuracy")}
         means = self.means(sums)
-        return {k: float(v) for k, v in means.items() if k not in left_out}
+        found = {k: float(v) for k, v in means.items() if k not in left_out}
+        for term in self.terms:
+            found |= term.details(sums)
+        return found
 
     def baselines(
         self, batches: Iterable[Mapping[str, np.ndarray]], max_batches: int = 0
@@ -270,7 +365,7 @@ class Objective:
         for number, batch in enumerate(batches, 1):
             for term in self.terms:
                 if term.is_in(batch):
-                    _count(term, batch, counts[term.name])
+                    term.count(batch, counts[term.name])
             if number == max_batches:
                 break
         return {
@@ -310,16 +405,6 @@ def cross_entropy(logits, labels):
     logits = ops.cast(logits, "float32")
     picked = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
     return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)
-
-
-def _count(term: Term, batch: Mapping[str, np.ndarray], counts: dict) -> None:
-    """Adds the weight of every label of a batch to `counts`."""
-    labels = batch[term.labels].ravel()
-    weights = ops.convert_to_numpy(term.label_weights(batch)).ravel()
-    found, places = np.unique(labels, return_inverse=True)
-    weight_of = np.bincount(places, weights, minlength=len(found))
-    for label, weight in zip(found.tolist(), weight_of.tolist(), strict=True):
-        counts[label] = counts.get(label, 0.0) + weight
 
 
 MASKED_LM = Term(
@@ -371,6 +456,29 @@ SPANBERT = Objective(
     head="span_boundary",
     settings={"masking": "spanbert"},
     chooses_masks=True,
+)
+ELECTRA = Objective(
+    name="electra",
+    terms=(
+        dataclasses.replace(
+            MASKED_LM,
+            name="generator",
+            title="generator",
+            logits="generator_logits",
+            epsilon=1e-6,
+        ),
+        Detection(
+            name="rtd",
+            title="RTD",
+            logits="discriminator_logits",
+            labels="replaced",
+            weights=features.PADDING_MASK,  # every real token
+            loss_weight=50.0,
+            epsilon=1e-6,
+        ),
+    ),
+    pair_policies=features.UNLABELLED_POLICIES,
+    sample_draws=True,
 )
 OBJECTIVES = {one.name: one for one in (ALBERT, BERT, SPANBERT)}
 

@@ -72,7 +72,7 @@ def _results(
             title = f"{title} averaged weights, step {last['step']:,}"
             rows.append((title, [last["ema_loss"], *numbers]))
         baselines = [last.get(f"{name}_baseline") for name in terms]
-        if any(value is not None for value in baselines):
+        if split == "eval" and any(value is not None for value in baselines):
             rows.append(("best constant answer, held out", [None, *baselines]))
     return rows
 

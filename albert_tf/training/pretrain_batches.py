@@ -307,6 +307,7 @@ def _open(
         masking=masking,
         seed=settings.seed,
         packing=settings.packing,
+        sample_draws=objective.sample_draws,
     )
     known = " or ".join(objective.pair_policies)
     for path in card_paths(data.records.paths):

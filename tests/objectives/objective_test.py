@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from albert_tf.objectives.pretraining import ALBERT, pretraining_loss
+from albert_tf.objectives.pretraining import ALBERT, ELECTRA, pretraining_loss
 
 B, P, V = 3, 5, 11
 
@@ -164,3 +165,40 @@ def test_an_evaluation_is_one_line():
     values = {"loss": 3.0, "mlm_accuracy": 0.5, "sop_accuracy": 0.75}
     line = "step 7: eval loss 3.000, MLM accuracy 0.500, SOP accuracy 0.750"
     assert ALBERT.describe(7, values) == line
+
+
+def test_what_is_said_of_a_detection(rng):
+    rows, length = 40, 25
+    labels = (rng.random((rows, length)) < 0.15).astype("int32")
+    mask = (rng.random((rows, length)) < 0.8).astype("int32")
+    logits = (rng.normal(-2, 1.5, labels.shape) + 2 * labels).astype("float32")
+    logits[0, :3] = 40, -40, 0
+    outputs = {
+        "generator_logits": rng.normal(size=(rows, P, V)).astype("float32"),
+        "discriminator_logits": logits,
+        "replaced": labels,
+    }
+    batch = {
+        "mask_ids": rng.integers(0, V, (rows, P)).astype("int32"),
+        "mask_weights": np.ones((rows, P), "float32"),
+        "padding_mask": mask,
+    }
+    whole = numbers(ELECTRA.sums(outputs, batch))
+    assert tuple(whole) == ELECTRA.sum_names
+    total = dict.fromkeys(whole, 0.0)
+    for part in (slice(0, 7), slice(7, rows)):
+        inputs = [{k: v[part] for k, v in x.items()} for x in (outputs, batch)]
+        more = numbers(ELECTRA.sums(*inputs))
+        total = {k: v + more[k] for k, v in total.items()}
+    assert total == pytest.approx(whole, rel=1e-5)
+    found = ELECTRA.metrics({k: np.float32(v) for k, v in total.items()})
+    x, y = logits[mask > 0], labels[mask > 0]
+    right = np.sum((x > 0) & (y > 0))
+    assert found["rtd_precision"] == pytest.approx(right / np.sum(x > 0))
+    assert found["rtd_recall"] == pytest.approx(right / y.sum())
+    assert found["rtd_baseline"] == pytest.approx(1 - y.mean())
+    auc = stats.mannwhitneyu(x[y > 0], x[y == 0]).statistic / (y.sum() * (1 - y).sum())
+    assert found["rtd_auc"] == pytest.approx(auc, abs=0.01)
+    assert 0.7 < auc < 0.95
+    # What is right is known only with the model.
+    assert list(ELECTRA.baselines([batch])) == ["generator_baseline"]

@@ -188,9 +188,10 @@ def pack_batch(
         1... = index of the example), `position_ids` (from 0 in every example) int32
         `[B, T]`;
         `mask_positions` (in the row), `mask_ids` int32 `[B, P]`,
-        `mask_weights` float32 `[B, P]`; `cls_positions` int32 `[B, K]`,
-        `sentence_order_weights` float32 `[B, K]` (0 = not an example), and
-        `sentence_order_labels` int32 `[B, K]` if the batch has labels.
+        `mask_weights` and, if the batch has them, `sample_draws` float32 `[B, P]`;
+        `cls_positions` int32 `[B, K]`, `sentence_order_weights` float32 `[B, K]` (0 =
+        not an example), and `sentence_order_labels` int32 `[B, K]` if the batch has
+        labels.
     """
     real = batch[features.PADDING_MASK] > 0
     lengths = tf.reduce_sum(batch[features.PADDING_MASK], axis=1)
@@ -218,6 +219,8 @@ def pack_batch(
         features.MASK_IDS: batch[features.MASK_IDS],
         features.MASK_WEIGHTS: batch[features.MASK_WEIGHTS],
     }
+    if features.SAMPLE_DRAWS in batch:
+        per_prediction[features.SAMPLE_DRAWS] = batch[features.SAMPLE_DRAWS]
     for name, values in per_prediction.items():
         packed[name] = join(values, used, plan.max_predictions_per_row)
 

@@ -72,6 +72,8 @@ class PretrainingData:
         packing: bool. Whether to put several examples into one row (see the module
             `packing`). N then counts rows, and P becomes the largest sum of
             predictions in a row.
+        sample_draws: bool. Whether batches have numbers from which a model draws
+            replacements of the masked tokens.
 
     Attributes:
         records: `RecordSet`. The records.
@@ -95,6 +97,7 @@ class PretrainingData:
         max_predictions_per_seq: int | None = None,
         masking: MaskingConfig | None = None,
         packing: bool = False,
+        sample_draws: bool = False,
     ):
         config = masking or MaskingConfig()
         most = max_predictions_per_seq
@@ -117,6 +120,7 @@ class PretrainingData:
         self._reader = reader
         self._config = config
         self._seed = seed
+        self._sample_draws = sample_draws
         self._plan: PackPlan | None = None
         self._assignments: dict[int, np.ndarray] = {}
         self._lock = threading.Lock()
@@ -159,9 +163,9 @@ class PretrainingData:
         Returns:
             `tf.data.Dataset` of dicts with the keys of `features`: `token_ids`,
             `segment_ids`, `padding_mask` int32 `[b, T]`, `mask_positions`, `mask_ids`
-            int32 `[b, P]`, `mask_weights` float32 `[b, P]`, and
-            `sentence_order_labels` int32 `[b]` if the records have them; packed rows
-            as described in `packing.pack_batch`.
+            int32 `[b, P]`, `mask_weights` (and `sample_draws` in [0, 1), if asked
+            for) float32 `[b, P]`, and `sentence_order_labels` int32 `[b]` if the
+            records have them; packed rows as described in `packing.pack_batch`.
         """
         size, seed, pipelines = self.num_rows, self._seed, num_input_pipelines
         require(
@@ -217,10 +221,14 @@ class PretrainingData:
     def _examples(self, numbers, epochs, pad_to_longest: bool = False) -> dict:
         """Returns records `numbers` int64 `[n]`, masked as in `epochs` int64 `[n]`."""
         batch = self._reader.read(numbers, pad_to_longest)
+        keys = keyed_random.row_keys(self._seed, epochs, numbers, TENSORFLOW)
         if not self.keeps_masks:
-            keys = keyed_random.row_keys(self._seed, epochs, numbers, TENSORFLOW)
             vocab = self._reader.vocab
             batch |= mask_batch(batch, keys, self._config, vocab, TENSORFLOW)
+        if self._sample_draws:
+            places, purpose = batch[features.MASK_POSITIONS], keyed_random.SAMPLE
+            drawn = keyed_random.draws(keys, purpose, places, TENSORFLOW)
+            batch[features.SAMPLE_DRAWS] = keyed_random.fractions(drawn, TENSORFLOW)
         unread = (features.TOKEN_BOUNDARY, features.MASK_NGRAMS)
         return {name: values for name, values in batch.items() if name not in unread}
 

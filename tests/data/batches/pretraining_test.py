@@ -9,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.data import keyed_random
 from albert_tf.data.batches.reader import ExampleReader
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
+from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
 from tests.data import synthetic_records
@@ -131,6 +133,35 @@ def test_rows_do_not_depend_on_the_batch_size(pattern):
     small = join(take(make(pattern, global_batch_size=4), 30))
     # One batch of 120 holds four epochs.
     assert_equal(join(take(make(pattern, global_batch_size=120), 1)), small)
+
+
+def test_draws_of_samples_belong_to_examples(pattern):
+    key = "sample_draws"
+    assert key not in take(make(pattern), 1)[0]
+    batch = join(take(make(pattern, sample_draws=True), 18))
+    expected = join(take(make(pattern), 18))
+    # Nothing else changes, and an example has other numbers in the next epoch.
+    draws = batch.pop(key)
+    assert_equal(batch, expected)
+    assert draws.dtype == np.float32 and draws.min() >= 0 and draws.max() < 1
+    used = draws[batch["mask_weights"] > 0]
+    assert len(set(used)) > 0.99 * len(used)
+    assert abs(used.mean() - 0.5) < 4 * 12**-0.5 / len(used) ** 0.5
+    many = join(take(make(pattern, sample_draws=True, global_batch_size=108), 1))
+    np.testing.assert_array_equal(many[key], draws)
+    # The same in NumPy, and in packed rows.
+    held_out = {"is_training": False, "sample_draws": True, "global_batch_size": NUM}
+    one, packed = (
+        take(make(pattern, packing=packing, **held_out), 1)[0]
+        for packing in (False, True)
+    )
+    keys = keyed_random.row_keys(19, np.zeros(NUM, int), np.arange(NUM), NUMPY)
+    drawn = keyed_random.draws(keys, keyed_random.SAMPLE, one["mask_positions"], NUMPY)
+    np.testing.assert_array_equal(keyed_random.fractions(drawn, NUMPY), one[key])
+    found = sorted(packed[key][packed["mask_weights"] > 0])
+    assert found == sorted(one[key][one["mask_weights"] > 0])
+    static = take(make_original(sample_draws=True), 1)[0]
+    assert static[key].shape == static["mask_ids"].shape
 
 
 def test_evaluation_is_one_pass_with_fixed_masks(pattern, rows):

@@ -1,0 +1,263 @@
+"""Pretrains a discriminator with the replacements that a small generator draws.
+
+ELECTRA, arXiv:2003.10555, section 2: a masked LM, the generator, fills the masked
+positions with tokens drawn from its distribution, and the discriminator tells of every
+token whether it was replaced.
+
+Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from albert_tf import features
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
+from albert_tf.layers.heads import DiscriminatorHead
+from albert_tf.layers.ops import gather_positions
+from albert_tf.models.backbone import HeadModel
+from albert_tf.models.base import as_inputs
+from albert_tf.models.masked_lm import AlbertMaskedLM
+
+TIED, DISENTANGLED, UNTIED = EMBEDDING_SHARING = ("tied", "disentangled", "none")
+_NEVER = -1e4  # added to a logit: its probability becomes 0
+
+
+def generator_config(config: AlbertConfig, size: float, layers: float) -> AlbertConfig:
+    """Returns the config of the generator of a discriminator.
+
+    As in the original's `get_generator_config`, where heads of 64 and a feed-forward
+    of `4 D` are taken for granted: heads keep their size, of which there is at least
+    one, and the feed-forward its share.
+
+    Args:
+        config: `AlbertConfig`. Config of the discriminator.
+        size: float. Share of `hidden_size` and `intermediate_size`.
+        layers: float. Share of `num_hidden_layers`.
+
+    Raises:
+        ValueError: If a share is not positive, or the heads do not divide the size.
+    """
+    for name, share in (("generator_size", size), ("generator_layers", layers)):
+        require(share > 0, f"{name} must be positive", share, error=ValueError)
+    D = max(1, round(config.hidden_size * size))
+    L = max(1, round(config.num_hidden_layers * layers))
+    heads = max(1, D // config.head_size)
+    rule = (
+        f"generator_size={size}: hidden_size of the generator must be a multiple of "
+        f"its number of heads, {heads} (of about {config.head_size} as in the "
+        "discriminator)"
+    )
+    require(D % heads == 0, rule, D, error=ValueError)
+    return config.replace(
+        hidden_size=D,
+        intermediate_size=max(1, round(config.intermediate_size * size)),
+        num_attention_heads=heads,
+        num_hidden_layers=L,
+        num_hidden_groups=min(config.num_hidden_groups, L),
+    )
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class ElectraPretrainer(HeadModel):
+    """A generator and a discriminator, which are trained together.
+
+    The backbone is the discriminator's. `generator` is an `AlbertMaskedLM`. No gradient
+    passes through the drawn tokens, so the discriminator's loss reaches the generator
+    only by weights that both read.
+
+    Args:
+        config: `AlbertConfig`. Of the discriminator, and by `generator_config` of the
+            generator. With `sharing="all"`, each has one block.
+        generator_size: float. Width of the generator as a share of the discriminator's.
+        generator_layers: float. The same for its number of layers.
+        embedding_sharing: str. `"tied"`: both read the same tables and layer norm, as
+            in the original. `"disentangled"`: the discriminator's tables are
+            `stop_gradient(E_G) + delta` with `delta` 0 at first (DeBERTaV3,
+            arXiv:2111.09543, section 3.2), and it has its own layer norm; its weights
+            `embeddings/*_embeddings` are `delta`. `"none"`: both have their own.
+        share_encoder: bool. Whether the generator applies the discriminator's block,
+            `generator_layers` times as often. Needs a single block and
+            `generator_size=1`. Both losses then train the block.
+        temperature: float. The logits are divided by it before tokens are drawn.
+        disallow_correct: bool. Whether the original token is never drawn.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`, with masked `token_ids`; besides
+            `mask_positions` and `mask_ids` int32, `mask_weights` and `sample_draws`
+            (in [0, 1)) float32, all `[B, P]`. The drawn tokens are a function of
+            `sample_draws` and the logits. Other keys are ignored.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        dict with `generator_logits` float32 `[B, P, V]`; `corrupted_ids` int32
+        `[B, T]`, what the discriminator reads; `replaced` int32 `[B, T]`, 1 where that
+        is not the original token, so 0 where the original was drawn; and
+        `discriminator_logits` float32 `[B, T]`, above 0 where a token was probably
+        replaced.
+
+    Raises:
+        ValueError: If an argument is invalid, or an input is missing.
+    """
+
+    needed_inputs = (
+        features.MASK_POSITIONS,
+        features.MASK_IDS,
+        features.MASK_WEIGHTS,
+        features.SAMPLE_DRAWS,
+    )
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        generator_size: float = 0.25,
+        generator_layers: float = 1.0,
+        embedding_sharing: str = TIED,
+        share_encoder: bool = False,
+        temperature: float = 1.0,
+        disallow_correct: bool = False,
+        **kwargs,
+    ):
+        known = f"embedding_sharing must be one of {', '.join(EMBEDDING_SHARING)}"
+        fits = embedding_sharing in EMBEDDING_SHARING
+        require(fits, known, embedding_sharing, error=ValueError)
+        rule = "temperature must be positive"
+        require(temperature > 0, rule, temperature, error=ValueError)
+        if share_encoder:
+            rule = "share_encoder: generator_size must be 1, as both are of one width"
+            require(generator_size == 1, rule, generator_size, error=ValueError)
+            rule = "share_encoder: generator_layers must be at most 1"
+            require(generator_layers <= 1, rule, generator_layers, error=ValueError)
+            one_block = config.sharing == "all" and config.num_hidden_groups == 1
+            rule = "share_encoder needs sharing='all' and one group"
+            given = f"{config.sharing}, {config.num_hidden_groups}"
+            require(one_block, rule, given, error=ValueError)
+        self._arguments = {
+            "generator_size": generator_size,
+            "generator_layers": generator_layers,
+            "embedding_sharing": embedding_sharing,
+            "share_encoder": share_encoder,
+            "temperature": temperature,
+            "disallow_correct": disallow_correct,
+        }
+        super().__init__(config, **kwargs)
+
+    def add_layers(self):
+        given, backbone = self._arguments, self.backbone
+        config = generator_config(
+            self.config, given["generator_size"], given["generator_layers"]
+        )
+        shared = {}
+        if given["embedding_sharing"] == TIED:
+            shared["embeddings"] = backbone.embeddings
+        if given["share_encoder"]:
+            shared["encoder"] = backbone.encoder
+        self.generator = AlbertMaskedLM(
+            config,
+            seed=self.seed_of(40),
+            shared=shared,
+            dtype=self.dtype_policy,
+            name="generator",
+        )
+        if given["embedding_sharing"] == DISENTANGLED:
+            base = self.generator.backbone.embeddings
+            backbone.embeddings.base = lambda *ids: ops.stop_gradient(
+                base.look_up(*ids)
+            )
+            for table in backbone.embeddings.tables:
+                table.assign(ops.zeros(table.shape, table.dtype))
+        self.discriminator = DiscriminatorHead(
+            self.config, self.seed_of(4), dtype=self.dtype_policy, name="discriminator"
+        )
+
+    def build(self, input_shape=None):
+        if not self.built:
+            self.discriminator.build((None, None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False, seeds=None):
+        draws = inputs.get(features.SAMPLE_DRAWS) if isinstance(inputs, dict) else None
+        inputs = as_inputs(inputs, *self.needed_inputs)
+        # Not by its ids: the two nets read different ones.
+        mask = self.backbone.mask_of(inputs)
+        if mask is not None:
+            inputs = {**inputs, features.PADDING_MASK: mask}
+        logits = self.generator(inputs, training=training, seeds=seeds)
+        drawn = sample(
+            logits,
+            draws,
+            self._arguments["temperature"],
+            inputs[features.MASK_IDS] if self._arguments["disallow_correct"] else None,
+        )
+        corrupted, replaced = put_in(inputs, drawn)
+        outputs = self.backbone(
+            {**inputs, features.TOKEN_IDS: corrupted}, training=training, seeds=seeds
+        )
+        return {
+            "generator_logits": logits,
+            "discriminator_logits": self.discriminator(outputs["sequence_output"]),
+            "corrupted_ids": corrupted,
+            "replaced": replaced,
+        }
+
+    def get_config(self):
+        return {**super().get_config(), **self._arguments}
+
+
+def sample(logits, draws, temperature: float = 1.0, never=None):
+    """Draws tokens from `softmax(logits / temperature)`, without a gradient.
+
+    A uniform number picks the token whose interval of the cumulative softmax it falls
+    into: the distribution of the original's Gumbel noise, with one number for each
+    prediction instead of `V`.
+
+    Args:
+        logits: float `[B, P, V]`.
+        draws: float32 `[B, P]` in [0, 1).
+        temperature: float. Below 1, probable tokens become more probable.
+        never: int `[B, P]` or None. Tokens that are not to be drawn.
+
+    Returns:
+        int32 `[B, P]`.
+    """
+    logits = ops.cast(ops.stop_gradient(logits), "float32") / temperature
+    if never is not None:
+        logits += _NEVER * ops.one_hot(never, logits.shape[-1], dtype="float32")
+    cumulative = ops.cumsum(ops.softmax(logits), axis=-1)
+    total = cumulative[..., -1:]  # almost 1
+    place = ops.expand_dims(ops.cast(draws, "float32"), -1) * total
+    passed = ops.sum(ops.cast(cumulative <= place, "int32"), axis=-1)
+    # If rounding makes the place the total, the last token with a probability.
+    last = ops.sum(ops.cast(cumulative < total, "int32"), axis=-1)
+    return ops.minimum(passed, last)
+
+
+def put_in(inputs, drawn):
+    """Puts drawn tokens where tokens were masked.
+
+    Args:
+        inputs: dict. See `ElectraPretrainer`. No position is masked twice.
+        drawn: int32 `[B, P]`. One token for each prediction; those of weight 0 are left
+            out.
+
+    Returns:
+        int32 `[B, T]` each: the ids with the drawn tokens, and 1 where they differ from
+        the original ones.
+    """
+    ids, positions = inputs[features.TOKEN_IDS], inputs[features.MASK_POSITIONS]
+    B, T = ops.shape(ids)
+    used = ops.cast(inputs[features.MASK_WEIGHTS], "float32") > 0
+    now = ops.squeeze(gather_positions(ops.expand_dims(ids, -1), positions), -1)
+    differs = ops.not_equal(drawn, inputs[features.MASK_IDS])
+    first = ops.expand_dims(ops.arange(B, dtype="int32") * T, 1)
+    rows = ops.reshape(ops.cast(positions, "int32") + first, (-1,))
+
+    def at_positions(values):
+        values = ops.reshape(ops.where(used, ops.cast(values, "int32"), 0), (-1,))
+        return ops.reshape(ops.segment_sum(values, rows, B * T), (B, T))
+
+    # Sums, so that the zeros of unused predictions, all at position 0, change nothing.
+    ids = ops.cast(ids, "int32")
+    return ids + at_positions(drawn - ops.cast(now, "int32")), at_positions(differs)

@@ -47,7 +47,7 @@ GROUPS = {
         "num_warmup_steps objective pair_loss_weight max_span span_edges optimizer "
         "learning_rate_schedule scale_learning_rate num_decay_steps poly_power "
         "start_warmup_step warmup_proportion weight_decay_rate clip_norm ema_decay "
-        "layerwise_decay dropout label_smoothing class_weights "
+        "layerwise_decay layerwise_decay_rule dropout label_smoothing class_weights "
         "gradient_accumulation_steps num_seeds change_num_train_steps on_divergence "
         "max_loss_ratio max_grad_norm_ratio on_collapse early_stopping_patience "
         "allow_other_versions",

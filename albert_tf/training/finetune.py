@@ -91,7 +91,10 @@ class Finetuning(Run):
     def make_step(self) -> TrainStep:
         """Makes the model, with the weights to start from, and its step."""
         settings, task, train = self.settings, self.data.task, self.data.train
-        config, rates = self.start.config, settings.layerwise_decay
+        config = self.start.config
+        rates = start.learning_rate_multipliers(
+            settings.layerwise_decay, config, settings.layerwise_decay_rule
+        )
         self.class_weights = start.class_weights(settings, task, train)
         objective = for_task(
             task.head,
@@ -103,7 +106,7 @@ class Finetuning(Run):
             lambda dtype: self.start.make_model(task, dtype),
             with_exits(objective, config.num_hidden_layers - 1, settings.exits),
             forward=None if settings.exits == NONE else "every_exit",
-            learning_rate_multipliers=start.learning_rate_multipliers(rates, config),
+            learning_rate_multipliers=rates,
         )
         step.model.max_seq_length = task.options.max_seq_length
         self.shape = BatchShape(

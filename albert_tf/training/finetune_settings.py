@@ -14,6 +14,8 @@ from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings
 
 ON_COLLAPSE = ("warn", "stop", "restart")
+# Which layer has which power of the decay; see `start.learning_rate_multipliers`.
+DECAY_RULES = ("standard", "original")
 # What else of a config a setting replaces that is given beside it: the steps of a
 # recipe, and their warm-up, are for all of its examples.
 _REPLACES = {
@@ -93,6 +95,9 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         layerwise_decay: Factor of the learning rate from each layer to the one below
             it, such as 0.9, for models without shared layers (BERT). Refused for
             others, ALBERT included, whose layers have one rate.
+        layerwise_decay_rule: With --layerwise_decay: standard gives the top layer the
+            full rate; original multiplies the rates of all layers and of the embeddings
+            by the factor twice more, as ELECTRA's code does.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
             0: no average. The average is what is evaluated, kept and saved.
         class_weights: Weights of the classes in the loss, such as spam=5,ham=1; or
@@ -152,6 +157,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     num_train_epochs: float | None = setting(None, above=0)
     max_train_examples: int = setting(0, minimum=0)
     layerwise_decay: float | None = setting(None, above=0, maximum=1)
+    layerwise_decay_rule: str = setting("standard", choices=DECAY_RULES)
     ema_decay: float = 0.0
     class_weights: tuple[str, ...] = ()
     label_smoothing: float = setting(0.0, minimum=0, below=1)
@@ -263,6 +269,9 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     def check_values(self) -> None:
         """Raises a UsageError if a value is out of its range."""
         self.check_training()
+        rule, usual = self.layerwise_decay_rule, DECAY_RULES[0]
+        message = "--layerwise_decay_rule: requires --layerwise_decay"
+        require(rule == usual or self.layerwise_decay is not None, message, rule)
         if self.max_seq_length is not None:
             check_max_seq_length(self.max_seq_length, pairs=False)
         require(

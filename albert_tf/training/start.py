@@ -345,17 +345,19 @@ def class_weights(
 
 
 def learning_rate_multipliers(
-    decay: float | None, config: AlbertConfig
+    decay: float | None, config: AlbertConfig, rule: str = "standard"
 ) -> dict[str, float]:
     """Returns the factors of the layers' learning rates, for the optimizer.
 
     The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
     that of the embeddings and their projection by `decay^L`. Pooler and head have the
-    full rate.
+    full rate. By the rule `"original"` the exponents are `L + 1 - l` and `L + 2`, as in
+    google-research/electra, which counts a pooler that its model has not (issue 51).
 
     Args:
         decay: float in (0, 1], or None for one rate.
         config: `AlbertConfig`. Config of the model.
+        rule: str. One of `finetune_settings.DECAY_RULES`.
 
     Returns:
         dict by the regular expression of the variables' paths; empty without decay.
@@ -373,11 +375,14 @@ def learning_rate_multipliers(
     )
     layers, inner = config.num_hidden_layers, config.inner_group_num
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
+    top = 2 if rule == "original" else 0
     multipliers = {
         # Parts that are not shared are numbered by application of the block.
-        rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay ** (layers - 1 - layer)
+        rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay
+        ** (top + layers - 1 - layer)
         for layer in range(layers)
         for i in range(inner)
     }
-    multipliers["(^|/)(embeddings|encoder/embedding_projection)/"] = decay**layers
+    embeddings = "(^|/)(embeddings|encoder/embedding_projection)/"
+    multipliers[embeddings] = decay ** (top + layers)
     return multipliers

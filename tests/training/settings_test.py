@@ -105,6 +105,7 @@ def test_a_schedule_is_refused(schedule, changes, message):
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "multiple of"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3"),
         ({"exits": "all"}, "exits must be one of none, joint, frozen, received 'all'"),
+        ({"layerwise_decay_rule": "original"}, "rule: requires --layerwise_decay"),
         (
             {"exits": "frozen", "early_stopping_patience": 2},
             "frozen leaves every metric as it is",

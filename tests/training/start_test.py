@@ -11,18 +11,20 @@ from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.adamw import AdamW
+from albert_tf.training.finetune_settings import DECAY_RULES
 from albert_tf.training.start import learning_rate_multipliers
 from tests.training.runs import CONFIG, run
 
 UNSHARED = CONFIG.replace(sharing="none", num_hidden_layers=2)
 
 
+@pytest.mark.parametrize("rule", DECAY_RULES)
 @pytest.mark.parametrize("inner", [1, 2])
-def test_rates_of_layers(inner):
+def test_rates_of_layers(inner, rule):
     config = UNSHARED.replace(num_hidden_layers=11, inner_group_num=inner)
     model = AlbertTextClassifier(config, num_labels=2, name="ffn_0")
     optimizer = AdamW(
-        1.0, learning_rate_multipliers=learning_rate_multipliers(0.5, config)
+        1.0, learning_rate_multipliers=learning_rate_multipliers(0.5, config, rule)
     )
     optimizer.build(model.trainable_variables)
     rates = {}
@@ -33,10 +35,13 @@ def test_rates_of_layers(inner):
         rates.setdefault(key, set()).add(
             optimizer._rates[optimizer._get_variable_index(variable)]
         )
+    # google-research/electra: decay ** (n_layers + 2 - depth), where the embeddings
+    # have the depth 0 and the task's own layers n_layers + 2.
+    top = {"standard": 0, "original": 2}[rule]
     assert rates == {
-        **{layer: {0.5 ** (10 - layer)} for layer in range(11)},
-        "embeddings": {0.5**11},
-        "encoder": {0.5**11},  # the projection of the embeddings
+        **{layer: {0.5 ** (top + 10 - layer)} for layer in range(11)},
+        "embeddings": {0.5 ** (top + 11)},
+        "encoder": {0.5 ** (top + 11)},  # the projection of the embeddings
         "pooler": {1.0},
         "classifier": {1.0},
     }
@@ -65,7 +70,9 @@ def test_a_run_moves_the_lower_layers_less(tables, pretrained_as, tmp_path):
         out,
         train_file=tables["train_file"],
         init_checkpoint=start,
-        layerwise_decay=0.01,
+        layerwise_decay=0.03,
+        layerwise_decay_rule="original",
+        learning_rate=0.02,
         weight_decay_rate=0.0,
         num_train_steps=2,
         num_warmup_steps=0,
@@ -79,6 +86,7 @@ def test_a_run_moves_the_lower_layers_less(tables, pretrained_as, tmp_path):
 
     layers = [moved(f"backbone/encoder/ffn_{i}/output/kernel") for i in range(2)]
     steps = [moved("backbone/embeddings/position_embeddings"), *layers]
+    steps.append(moved("backbone/pooler/kernel"))
     for lower, upper in zip(steps, steps[1:], strict=False):
         assert 0 <= lower < 0.05 * upper
     assert json.loads((out / "run.json").read_text())["settings"]["layerwise_decay"]

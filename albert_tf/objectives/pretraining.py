@@ -323,7 +323,7 @@ class Objective:
         """
         means, accuracies = {}, {}
         for term in self.terms:
-            losses, hits, weight = (sums[name] for name in term.sum_names)
+            losses, hits, weight = (sums[name] for name in term.sum_names[:3])
             means[f"{term.name}_loss"] = losses / term.denominator(weight)
             accuracies[f"{term.name}_accuracy"] = term.rate(hits, weight)
         means |= accuracies

@@ -74,7 +74,7 @@ def test_a_folder_says_the_options(tmp_path):
     (tmp_path / "tokenizer_config.json").unlink()
     assert load_tokenizer(tmp_path, do_lower_case=False).keep_accents
     assert LOWER.with_options(do_lower_case=False).keep_accents
-    with pytest.raises(UsageError, match="does not accept digit_comma_rule"):
+    with pytest.raises(UsageError, match="unknown tokenizer options digit_comma_rule"):
         load_tokenizer(tmp_path, digit_comma_rule=True)
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
     with pytest.raises(DataError, match=r"none of its 4 tokens is \[MASK\]"):

@@ -68,6 +68,8 @@ class Checkpoint:
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
         task: dict or None. The task it was fine-tuned on; see `tasks.saved`.
+        generator: `Checkpoint` or None. The masked LM that an ELECTRA's discriminator
+            was trained with, if the same files hold it.
         head_options: dict. Values of the head's `heads.Head.options`, as far as the
             files say them.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
@@ -92,6 +94,7 @@ class Checkpoint:
     problem_type: str | None = None
     max_seq_length: int | None = None
     task: dict[str, Any] | None = None
+    generator: "Checkpoint | None" = None
     head_options: dict[str, int] = dataclasses.field(default_factory=dict)
     tokenizer: Callable[[], Any] | None = None
     tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)
@@ -121,6 +124,18 @@ class Checkpoint:
         if len(kernel.shape) != 2:
             raise DataError(f"{self.path}: {kernel.name} has shape {kernel.shape}")
         return kernel.shape[1]
+
+    @property
+    def nets(self) -> dict[str, "Checkpoint"]:
+        """The models in the files, by what their weights' names begin with there."""
+        others = {} if self.generator is None else {"generator/": self.generator}
+        return {"": self, **others}
+
+    def for_head(self, head: str | None) -> "Checkpoint":
+        """Returns the model that has a head: this one, or its generator."""
+        twin = self.generator
+        is_its = twin is not None and head is not None and head == twin.head
+        return twin if is_its and head != self.head else self
 
     @property
     def has_pooler(self) -> bool:

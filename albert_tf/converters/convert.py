@@ -67,8 +67,9 @@ def convert_checkpoint(
     allowed = detect.compile_ignore(ignore) if ignore else None
     with detect.open_checkpoint(
         source, format=source_format, config=config, ignore=ignore
-    ) as checkpoint:
-        checkpoint.check_unknown()
+    ) as opened:
+        opened.check_unknown()
+        checkpoint = opened.for_head(head)
         part = select(checkpoint, head, allowed)
         if tokenizer is not None or checkpoint.tokenizer is not None:
             chosen = choose_tokenizer(
@@ -107,8 +108,9 @@ def select(
         DataError: If a tensor of the head is missing and not allowed to be.
         UsageError: If the head is unknown.
     """
+    generator = checkpoint.generator if head == "auto" else None
     head = checkpoint.head if head == "auto" else head
-    row = named_head(head)
+    row, checkpoint = named_head(head), checkpoint.for_head(head)
     parts = {"backbone", *row.parts}
     if row.has_classifier and not checkpoint.has_classifier_of(head):
         parts.remove("classifier")
@@ -141,6 +143,7 @@ def select(
         task=checkpoint.task if same else None,
         head_options=checkpoint.head_options if same else {},
         notes=[],
+        generator=generator,
     )
 
 

@@ -115,8 +115,8 @@ def _download(path: str, format: str | None, config: AlbertConfig | None) -> Che
         checkpoint = _open(found.folder, format, config)
     except (DataError, UsageError) as e:
         raise type(e)(str(e).replace(found.folder, path)) from None
-    checkpoint.path = path
-    checkpoint.folder, checkpoint.origin = found.folder, found.origin
+    for net in checkpoint.nets.values():
+        net.path, net.folder, net.origin = path, found.folder, found.origin
     return checkpoint
 
 
@@ -135,7 +135,8 @@ def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpo
             temporary = tempfile.TemporaryDirectory(prefix="albert_tf-")
             inside = extract(path, resources.enter_context(temporary))
         checkpoint = FORMATS[format or format_of(inside)].read(inside, config)
-        checkpoint.path = path
+        for net in checkpoint.nets.values():
+            net.path = path
         resources.push(checkpoint.resources)
         checkpoint.resources = resources.pop_all()
         return checkpoint

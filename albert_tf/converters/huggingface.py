@@ -16,11 +16,13 @@ from albert_tf.converters import safetensors_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
+    BERT_BLOCK,
     CONFIG_FIELDS,
     PROJECTION,
     Names,
     Row,
     as_groups,
+    check_layers,
     fold_projection,
     read_checkpoint,
     read_groups,
@@ -28,7 +30,6 @@ from albert_tf.converters.table import (
     rows_of,
     unfold_projection,
 )
-from albert_tf.converters.tf1 import BERT_BLOCK
 from albert_tf.converters.tokenizers import attach_tokenizer, write_huggingface
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import all_rows, find
@@ -293,7 +294,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         is_full = len(config.group_numbers()) == config.num_hidden_groups
         require(is_full, message)
     else:
-        _check_layers(config, family)
+        check_layers(config, family, NAME, family.class_prefix)
     ours = _with_pooler(checkpoint, family)
     if family.has_groups:
         ours = unfold_projection(config, ours)
@@ -303,21 +304,6 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write_json("config.json", _config(checkpoint, config, family))
     if checkpoint.tokenizer is not None:
         write_huggingface(checkpoint.make_tokenizer(), config, out)
-
-
-def _check_layers(config: AlbertConfig, family: Family) -> None:
-    """Refuses what a class whose layers are all different cannot hold."""
-    plain = config.replace(sharing="none", inner_group_num=1)
-    rule = (
-        f"{NAME}: {family.class_prefix}'s layers share no weights, received "
-        f"sharing={config.sharing!r}, inner_group_num"
-    )
-    fits = config.layer_table() == plain.layer_table()
-    require(fits, rule, config.inner_group_num)
-    differ = config.embedding_size != config.hidden_size
-    differ = differ and PROJECTION in family.layers
-    rule = f"{NAME}: {family.class_prefix} needs embedding_projection={differ}"
-    require(config.has_embedding_projection == differ, rule, not differ)
 
 
 def _as_written(checkpoint: Checkpoint) -> Checkpoint:

@@ -49,7 +49,7 @@ def build_model(
     """
     checkpoint.check_unknown(with_heads=head == "auto")
     head = checkpoint.head if head == "auto" else head
-    row = named_head(head)
+    row, checkpoint = named_head(head), checkpoint.for_head(head)
     if row.has_classifier:
         kwargs["num_labels"] = _count_labels(checkpoint, row, num_labels)
     elif num_labels is not None:

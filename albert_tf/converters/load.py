@@ -63,7 +63,8 @@ def from_pretrained(
             `hf://owner/name@revision` or
             `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
-            none); None for the backbone; or `"pretraining"`, `"masked_lm"`,
+            none); None for the backbone; or `"pretraining"`, `"masked_lm"` (of an
+            ELECTRA's files with both nets, the generator), `"discriminator"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
             `"beam_question_answering"`, `"multiple_choice"`.
         num_labels: int or None. Number of labels of a new classifier; default: the

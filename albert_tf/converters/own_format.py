@@ -32,6 +32,8 @@ _RUN = "pretraining_run"
 _RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _MODEL = "model"
+# The masked LM that was trained with the discriminator of an ELECTRA.
+_GENERATOR = "generator"
 # What `finetune` records as the kind of its runs.
 _FINETUNING = "finetune"
 # A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S", "." as "..".
@@ -163,7 +165,8 @@ def find_run(path: str) -> tuple[str, str | None] | None:
 
     Args:
         path: str. The folder of a run, its folder `checkpoints`, or the prefix of one
-            of its checkpoints, `checkpoints/step-N`.
+            of its checkpoints, `checkpoints/step-N`; or a folder that only holds the
+            models of a run, `model` and `generator`.
 
     Returns:
         Folder of the run, and the prefix if `path` is one. None if the path is
@@ -173,7 +176,8 @@ def find_run(path: str) -> tuple[str, str | None] | None:
     parent, name = os.path.split(path)
     if files.is_folder(path):
         names = files.list_folder(path)
-        if _RUN_FILE in names and CONFIG not in names:
+        is_run = _RUN_FILE in names or {_MODEL, _GENERATOR} <= set(names)
+        if is_run and CONFIG not in names:
             return path, None
         if name == _CHECKPOINTS and files.exists(files.join(parent, _RUN_FILE)):
             return parent, None
@@ -206,7 +210,7 @@ def refuse_unfinished(path: str) -> None:
 def read_run(
     run: str, prefix: str | None = None, config: AlbertConfig | None = None
 ) -> Checkpoint:
-    """Opens the model of a run, or one of its checkpoints.
+    """Opens the model of a run, with its generator, or one of its checkpoints.
 
     Args:
         run: str. Folder of the run.
@@ -219,7 +223,10 @@ def read_run(
     """
     model = files.join(run, _MODEL)
     if prefix is None and folders.is_complete(model):
-        return read(model, config)
+        checkpoint, generator = read(model, config), files.join(run, _GENERATOR)
+        if folders.is_complete(generator):
+            checkpoint.generator = read(generator)
+        return checkpoint
     record = _read_record(run)
     found = find_checkpoints(files.join(run, _CHECKPOINTS))
     if not (prefix or found):

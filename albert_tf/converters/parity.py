@@ -157,18 +157,39 @@ def compare(
         dropped=list(source.dropped),
         notes=[*source.notes, *part.notes],
     )
+    for stem, one, other in _pairs(part, written):
+        _compare_tensors(report, stem, one, other)
+    if part.generator is not None and written.generator is None:
+        report.notes.append(
+            f"{target_format}: stores one net; the generator is left out, "
+            "--head=masked_lm converts it"
+        )
+    return report
+
+
+def _pairs(
+    part: Checkpoint, written: Checkpoint
+) -> list[tuple[str, Checkpoint, Checkpoint]]:
+    """Returns the models that both sides have, with what their names begin with."""
+    first, second = part.nets, written.nets
+    return [(stem, first[stem], second[stem]) for stem in first if stem in second]
+
+
+def _compare_tensors(
+    report: Report, stem: str, part: Checkpoint, written: Checkpoint
+) -> None:
     for name, tensor in part.tensors.items():
         other = written.tensors.get(name)
         if other is None:
             continue
         first, second = tensor.read(), other.read()
         report.parameters += first.size
-        names = {"name": name, "source_name": tensor.name, "target_name": other.name}
+        names = {"source_name": tensor.name, "target_name": other.name}
         equal = np.array_equal(first, second)
-        report.matched.append({**names, "shape": list(first.shape), "equal": equal})
-        message = f"{source.path}: {name} was changed by the conversion"
+        row = {"name": stem + name, **names, "shape": list(first.shape), "equal": equal}
+        report.matched.append(row)
+        message = f"{report.source}: {stem}{name} was changed by the conversion"
         require(equal, message, error=DataError)
-    return report
 
 
 def run_both(
@@ -188,6 +209,12 @@ def run_both(
     batch = make_batch(part)
     source, target = outputs_of(part, batch), outputs_of(written, batch)
     _add(report, "reload", source, target)
+    for stem, one, other in _pairs(part, written)[1:]:
+        inputs = make_batch(one)
+        first, second = outputs_of(one, inputs), outputs_of(other, inputs)
+        first = {stem + name: value for name, value in first.items()}
+        second = {stem + name: value for name, value in second.items()}
+        _add(report, "reload", first, second)
     has_texts = part.tokenizer is not None and written.tokenizer is not None
     ids = {"reload": written.make_tokenizer().encode_batch(TEXTS)} if has_texts else {}
     sides = (

@@ -26,6 +26,17 @@ ALBERT_FIELDS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 _DENSE = ("kernel", "bias")
 PROJECTION = "backbone/encoder/embedding_projection"
+# The layers of a block of BERT, as the original names them.
+BERT_BLOCK = {
+    "backbone/encoder/attention_{}/query": "{}/attention/self/query",
+    "backbone/encoder/attention_{}/key": "{}/attention/self/key",
+    "backbone/encoder/attention_{}/value": "{}/attention/self/value",
+    "backbone/encoder/attention_{}/output": "{}/attention/output/dense",
+    "backbone/encoder/attention_layer_norm_{}": "{}/attention/output/LayerNorm",
+    "backbone/encoder/ffn_{}/intermediate": "{}/intermediate/dense",
+    "backbone/encoder/ffn_{}/output": "{}/output/dense",
+    "backbone/encoder/ffn_layer_norm_{}": "{}/output/LayerNorm",
+}
 # Fields that say how often and by whom weights are read, not their shapes.
 GROWABLE = (
     "num_hidden_layers",
@@ -134,6 +145,31 @@ class Names:
                 for ours, theirs in names:
                     result[ours.format(block)] = theirs.format(scope)
         return result
+
+
+def check_layers(config: AlbertConfig, names: Names, format: str, kind: str) -> None:
+    """Refuses what a model whose layers are all different cannot hold.
+
+    Args:
+        config: `AlbertConfig`. The model to be written.
+        names: `Names`. Those of its family in the format.
+        format: str. Name of the format, for errors.
+        kind: str. Name of the family in the format, for errors.
+
+    Raises:
+        UsageError: If layers share weights, or the embeddings are projected otherwise.
+    """
+    plain = config.replace(sharing="none", inner_group_num=1)
+    rule = (
+        f"{format}: {kind}'s layers share no weights, received "
+        f"sharing={config.sharing!r}, inner_group_num"
+    )
+    fits = config.layer_table() == plain.layer_table()
+    require(fits, rule, config.inner_group_num)
+    differ = config.embedding_size != config.hidden_size
+    differ = differ and PROJECTION in names.layers
+    rule = f"{format}: {kind} needs embedding_projection={differ}"
+    require(config.has_embedding_projection == differ, rule, not differ)
 
 
 def read_checkpoint(

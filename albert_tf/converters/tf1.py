@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.converters import tf1_electra
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
+    BERT_BLOCK,
     CONFIG_FIELDS,
     PROJECTION,
     Names,
@@ -73,16 +75,6 @@ _NO_WEIGHTS = re.compile(
 _OWN_NORM = re.compile(
     r"(?:.+/group_\d+(?:_\d+)?/)?(.+)/layer_normalization(?:_(\d+))?/(?:gamma|beta)"
 )
-BERT_BLOCK = {
-    "backbone/encoder/attention_{}/query": "{}/attention/self/query",
-    "backbone/encoder/attention_{}/key": "{}/attention/self/key",
-    "backbone/encoder/attention_{}/value": "{}/attention/self/value",
-    "backbone/encoder/attention_{}/output": "{}/attention/output/dense",
-    "backbone/encoder/attention_layer_norm_{}": "{}/attention/output/LayerNorm",
-    "backbone/encoder/ffn_{}/intermediate": "{}/intermediate/dense",
-    "backbone/encoder/ffn_{}/output": "{}/output/dense",
-    "backbone/encoder/ffn_layer_norm_{}": "{}/output/LayerNorm",
-}
 _BERT = Names(
     tables="bert/embeddings/{}",
     scope="bert/encoder/layer_{group}",
@@ -140,6 +132,12 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     prefix = path if is_prefix(path) else _find_prefix(path)
     folder = os.path.dirname(prefix) if is_prefix(path) else path
     theirs = _without_scope(read_tensors(prefix))
+    if tf1_electra.matches(theirs):
+        args = (theirs, config, _NO_WEIGHTS)
+        checkpoint = tf1_electra.read(NAME, path, folder, *args)
+        for net in checkpoint.nets.values():
+            attach_tokenizer(net, folder, _vocabularies(folder))
+        return checkpoint
     config = config or _find_config(folder, theirs)
     if any("/inner_group_" in scope for scope in _own_norms(theirs)):
         config = config.replace(share_layer_norm=False)
@@ -166,11 +164,13 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     Raises:
         UsageError: If the original cannot express the model.
     """
-    config = checkpoint.config
-    has_groups = config.family == "albert"
+    is_electra = checkpoint.config.family == tf1_electra.FAMILY
     _check_expressible(checkpoint)
-    rows = name_table(config, checkpoint.head)
-    theirs = rename(rows, checkpoint.tensors, NAME)
+    if is_electra:
+        theirs = tf1_electra.tensors_of(checkpoint, NAME)
+    else:
+        rows = name_table(checkpoint.config, checkpoint.head)
+        theirs = rename(rows, checkpoint.tensors, NAME)
     import tensorflow as tf
 
     tf.raw_ops.SaveV2(
@@ -182,13 +182,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
             for t in theirs.values()
         ],
     )
-    values = {"hidden_act": _ACTIVATIONS[config.hidden_act]}
-    if config.sharing == "none" and has_groups:
-        config = config.replace(num_hidden_groups=config.num_hidden_layers)
-    for field in CONFIG_FIELDS:
-        if field not in _NO_FIELDS and (has_groups or field not in ALBERT_FIELDS):
-            values[field] = getattr(config, field)
-    out.write_json(f"{config.family}_config.json", values)
+    (tf1_electra.write_configs if is_electra else _write_config)(checkpoint, out)
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         write_file(tokenizer, _WRITTEN, NAME, out)
@@ -203,13 +197,28 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write("checkpoint", f'model_checkpoint_path: "{PREFIX}"\n'.encode())
 
 
+def _write_config(checkpoint: Checkpoint, out: FolderWriter) -> None:
+    config, values = checkpoint.config, {}
+    values["hidden_act"] = _ACTIVATIONS[config.hidden_act]
+    has_groups = config.family == "albert"
+    if config.sharing == "none" and has_groups:
+        config = config.replace(num_hidden_groups=config.num_hidden_layers)
+    for field in CONFIG_FIELDS:
+        if field not in _NO_FIELDS and (has_groups or field not in ALBERT_FIELDS):
+            values[field] = getattr(config, field)
+    out.write_json(f"{config.family}_config.json", values)
+
+
 def _check_expressible(checkpoint: Checkpoint) -> None:
     config = checkpoint.config
+    acts = (
+        tf1_electra.ACTIVATIONS if config.family == tf1_electra.FAMILY else _ACTIVATIONS
+    )
     message = (
         f"{NAME} cannot express hidden_act={config.hidden_act!r}: the original "
-        f"computes {', '.join(_ACTIVATIONS)}"
+        f"computes {', '.join(acts)}"
     )
-    require(config.hidden_act in _ACTIVATIONS, message)
+    require(config.hidden_act in acts, message)
     needs_it = config.embedding_size != config.hidden_size
     message = f"{NAME} has no projection where E = D"
     require(needs_it or not config.has_embedding_projection, message)
@@ -402,7 +411,7 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
         head: str or None. Head whose weights are named; the masked LM's are in every
             table. A classifier of texts, tokens or choices has the same names.
     """
-    known = f"{NAME} names only the families {' and '.join(_FAMILIES)}"
+    known = f"{NAME} names only the families {', '.join(_FAMILIES)} and electra"
     require(config.family in _FAMILIES, known, config.family)
     names, has_shared_norms = _FAMILIES[config.family], config.share_layer_norm
     if config.family == "albert":

@@ -241,8 +241,10 @@ def test_what_the_classes_cannot_hold_is_refused(head, changes, message, tmp_pat
         albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
 
 
-@pytest.mark.parametrize("format", ["tf1", "keras_hub"])
-@pytest.mark.parametrize("changes", [ROBERTA, ELECTRA])
+@pytest.mark.parametrize(
+    ("format", "changes"),
+    [("tf1", ROBERTA), ("keras_hub", ROBERTA), ("keras_hub", ELECTRA)],
+)
 def test_formats_without_the_family(format, changes, tmp_path):
     model = make_model("masked_lm", vocab_size=41, sharing="none", **changes)
     with pytest.raises(UsageError, match=f"{format}.* famil.*{changes['family']}"):

@@ -1,9 +1,10 @@
 """Converts a checkpoint between formats and prints a parity report.
 
 Formats: albert_tf (this package's folder), huggingface, keras_hub, tf1 (the original's
-checkpoint). The input may also be a released .tar.gz or a TF-Hub export; its format is
-detected. Nothing is written unless every tensor has a counterpart and both sides
-compute the same outputs.
+checkpoint), fairseq (model.pt; RoBERTa's is only read, SpanBERT's written too). The
+input may also be a released .tar.gz or a TF-Hub export; its format is detected. Nothing
+is written unless every tensor has a counterpart and both sides compute the same
+outputs.
 
 Example: `albert-tf convert_checkpoint --input=albert_base_v2.tar.gz
 --output=albert_base_hf --format=huggingface`
@@ -19,7 +20,7 @@ from absl import flags
 from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
 
-_FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1"]
+_FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1", "fairseq"]
 _INPUT = flags.DEFINE_string(
     "input", None, "Folder, archive or checkpoint prefix.", required=True
 )

@@ -40,7 +40,8 @@ def convert_checkpoint(
     Args:
         source: path. Anything that `from_pretrained` reads.
         target: path. Folder to create.
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"` or
+            `"fairseq"`.
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
         config: `AlbertConfig` or None. Used instead of the source's config.

@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import (
+    fairseq,
     huggingface,
     keras_hub,
     own_format,
@@ -28,6 +29,7 @@ FORMATS: dict[str, types.ModuleType] = {
     huggingface.NAME: huggingface,
     keras_hub.NAME: keras_hub,
     tf1.NAME: tf1,
+    fairseq.NAME: fairseq,
 }
 _PROGRAMS = (".pkl", ".pickle", ".pt", ".pth", ".keras", ".h5", ".npy", ".bin")
 

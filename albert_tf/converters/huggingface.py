@@ -8,11 +8,9 @@ import itertools
 import re
 from collections.abc import Mapping
 
-import numpy as np
-
 from albert_tf.config import AlbertConfig
 from albert_tf.config_files import ORIGINAL, dialect_of
-from albert_tf.converters import safetensors_file
+from albert_tf.converters import safetensors_file, torch_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
@@ -29,6 +27,7 @@ from albert_tf.converters.table import (
     rename,
     rows_of,
     unfold_projection,
+    untie,
 )
 from albert_tf.converters.tokenizers import attach_tokenizer, write_huggingface
 from albert_tf.errors import DataError, UsageError, require
@@ -238,13 +237,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     if not files.exists(config_path):
         raise DataError(f"{path}: holds weights but no config.json")
     values = files.read_json(config_path)
-    if config is None:
-        config = AlbertConfig.from_json(config_path)
-        is_old = config.family == "bert" and dialect_of(values) == ORIGINAL
-        if is_old and config.hidden_act == "gelu_new":
-            # BERT's folders of 2019 and SpanBERT's: the original's config file, for
-            # classes that compute the exact function.
-            config = config.replace(hidden_act="gelu")
+    config = config or read_config(config_path)
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
     family = FAMILIES[config.family]
     is_bare = not any(name.startswith(family.stem) for name in theirs)
@@ -265,6 +258,21 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     if checkpoint.head == "text_classifier" and not is_named:
         checkpoint.also = ("token_classifier", "multiple_choice")
     return checkpoint
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads a config file that lies next to weights for torch.
+
+    Raises:
+        DataError: If it is not a usable config.
+    """
+    config = AlbertConfig.from_json(path)
+    is_old = config.family == "bert" and dialect_of(files.read_json(path)) == ORIGINAL
+    if is_old and config.hidden_act == "gelu_new":
+        # BERT's folders of 2019 and SpanBERT's: the original's config file, for classes
+        # that compute the exact function.
+        return config.replace(hidden_act="gelu")
+    return config
 
 
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
@@ -375,31 +383,8 @@ def _tensors(path: str) -> dict[str, Tensor]:
         return safetensors_file.read(files.join(path, WEIGHTS))
     if INDEX in listed:
         return safetensors_file.read_sharded(files.join(path, INDEX))
-    return _torch_tensors(files.join(path, TORCH_WEIGHTS))
-
-
-def _torch_tensors(path: str) -> dict[str, Tensor]:
-    """Reads a pickle without executing it: torch allows only tensors in it."""
-    try:
-        import torch
-    except ImportError:
-        raise DataError(
-            f"{path}: a torch file needs torch (pip install albert_tf[peers]); "
-            "safetensors does not"
-        ) from None
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        items = [(str(name), value) for name, value in state.items()]
-        if not all(isinstance(value, torch.Tensor) for _, value in items):
-            raise ValueError("contains values that are not tensors")
-    # torch raises all that its parser runs into: UnpicklingError, EOFError and more.
-    except Exception as e:
-        reason = str(e).split("\n")[0][:200]
-        raise DataError(f"{path}: not a torch file of tensors: {reason}") from None
-    return {
-        name: Tensor(name, tuple(value.shape), lambda v=value: v.float().numpy())
-        for name, value in items
-    }
+    where = files.join(path, TORCH_WEIGHTS)
+    return torch_file.tensors(where, torch_file.load(where))
 
 
 def _modern(name: str) -> str:
@@ -417,17 +402,7 @@ def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) 
         if is_bare
         else table,
     }
-    for second, first in tied.items():
-        if second not in theirs or second == first:
-            continue
-        tensor = theirs.pop(second)
-        if first not in theirs:
-            theirs[first] = dataclasses.replace(tensor, name=first)
-        elif not np.array_equal(tensor.read(), theirs[first].read()):
-            raise DataError(
-                f"{path}: {second} differs from {first}; a masked LM whose output is "
-                "not tied cannot be expressed"
-            )
+    untie(path, theirs, tied)
 
 
 def _head(values: dict, theirs: dict[str, Tensor], family: Family) -> str | None:

@@ -1,0 +1,81 @@
+"""Reads and writes torch's files of tensors. Nothing in a pickle is ever run."""
+
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from albert_tf.converters.checkpoint import Tensor
+from albert_tf.errors import DataError, UsageError, require
+
+
+def _torch(error: type[Exception], path: str) -> Any:
+    """Returns the library, or raises an error that says how to install it."""
+    try:
+        import torch
+    except ImportError:
+        message = "a torch file needs torch (pip install albert_tf[peers])"
+        raise error(f"{path}: {message}; safetensors does not") from None
+    return torch
+
+
+def load(path: str, *allowed: type) -> Mapping[str, Any]:
+    """Unpickles a dict of tensors and plain values.
+
+    Args:
+        path: str. The file.
+        *allowed: type. Classes that it may hold besides; their constructors may be
+            called with any arguments.
+
+    Raises:
+        DataError: If torch is not installed, or the file holds anything else.
+    """
+    torch = _torch(DataError, path)
+    try:
+        with torch.serialization.safe_globals(list(allowed)):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(found, Mapping):
+            raise ValueError(f"contains a {type(found).__name__}")
+    # torch raises all that its parser runs into: UnpicklingError, EOFError and more.
+    except Exception as e:
+        reason = str(e).split("\n")[0][:200]
+        raise DataError(f"{path}: not a torch file of tensors: {reason}") from None
+    return found
+
+
+def tensors(path: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Returns the tensors of a state dict as float32.
+
+    Raises:
+        DataError: If a value is not a tensor.
+    """
+    torch = _torch(DataError, path)
+    for name, value in state.items():
+        rule = f"{path}: not a torch file of tensors: {str(name)[:100]!r} must be one"
+        is_tensor = isinstance(value, torch.Tensor)
+        require(is_tensor, rule, type(value).__name__, error=DataError)
+    return {
+        str(name): Tensor(
+            str(name), tuple(value.shape), lambda v=value: v.float().numpy()
+        )
+        for name, value in state.items()
+    }
+
+
+def write(f: BinaryIO, theirs: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
+    """Writes a state dict, with all tensors in memory.
+
+    Args:
+        f: file. Destination.
+        theirs: mapping. Tensors by name.
+        tied: mapping. Second names to the names of the tensors that they share.
+
+    Raises:
+        UsageError: If torch is not installed.
+    """
+    torch = _torch(UsageError, f.name)
+    state = {
+        name: torch.from_numpy(np.array(tensor.read(), np.float32, order="C"))
+        for name, tensor in theirs.items()
+    }
+    torch.save(state | {second: state[first] for second, first in tied.items()}, f)

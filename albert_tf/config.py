@@ -398,6 +398,41 @@ class AlbertConfig:
         return len(self.layer_table()) * block + projection
 
 
+def generator_config(config: AlbertConfig, size: float, layers: float) -> AlbertConfig:
+    """Returns the config of the generator of a discriminator.
+
+    As in the original's `get_generator_config`, where heads of 64 and a feed-forward
+    of `4 D` are taken for granted: heads keep their size, of which there is at least
+    one, and the feed-forward its share.
+
+    Args:
+        config: `AlbertConfig`. Config of the discriminator.
+        size: float. Share of `hidden_size` and `intermediate_size`.
+        layers: float. Share of `num_hidden_layers`.
+
+    Raises:
+        UsageError: If a share is not positive, or the heads do not divide the size.
+    """
+    for name, share in (("generator_size", size), ("generator_layers", layers)):
+        require(share > 0, f"{name} must be positive", share)
+    D = max(1, round(config.hidden_size * size))
+    L = max(1, round(config.num_hidden_layers * layers))
+    count = max(1, D // config.head_size)
+    rule = (
+        f"generator_size={size}: hidden_size of the generator must be a multiple of "
+        f"its number of heads, {count} (of about {config.head_size} as in the "
+        "discriminator)"
+    )
+    require(D % count == 0, rule, D)
+    return config.replace(
+        hidden_size=D,
+        intermediate_size=max(1, round(config.intermediate_size * size)),
+        num_attention_heads=count,
+        num_hidden_layers=L,
+        num_hidden_groups=min(config.num_hidden_groups, L),
+    )
+
+
 def _check_type(field: dataclasses.Field, value: Any) -> None:
     """Raises a ValueError that names the field, the constraint and the value."""
     name = field.name

@@ -5,6 +5,7 @@ Configs, models, converters and export look a head up here instead of naming it.
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf import features
@@ -45,11 +46,14 @@ class Head:
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
         options: tuple of str. Arguments of the model besides its config, positive
-            integers, that are stored with it. One that is 0 is not.
+            integers but for those of `PAIRS`, that are stored with it. One that is 0 is
+            not.
         written_as: str or None. Head as which a format writes the model, without the
             parts of its own, if it has no names for them.
         prefixes: tuple of str. Starts of the names of parts that a model may also have,
             as many as its options say.
+        nets: dict. Of a model that is stored as several, the head of each by the folder
+            that a run leaves it in, the one that is fine-tuned last.
     """
 
     name: str | None
@@ -65,6 +69,7 @@ class Head:
     options: tuple[str, ...] = ()
     written_as: str | None = None
     prefixes: tuple[str, ...] = ()
+    nets: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -205,10 +210,29 @@ HEADS: dict[str, Head] = {
     )
 }
 
+MODEL, GENERATOR = "model", "generator"
+# Two nets that are trained together. Each of them is stored as a model of its own.
+PAIRS: dict[str, Head] = {
+    "electra": Head(
+        name="electra",
+        keras_class="electra.ElectraPretrainer",
+        layers=(
+            *("discriminator/dense", "discriminator/prediction"),
+            "generator/mlm_head/dense",
+        ),
+        answers=REPLACED,
+        options=(
+            *("generator_size", "generator_layers", "embedding_sharing"),
+            *("share_encoder", "temperature", "disallow_correct"),
+        ),
+        nets={GENERATOR: "masked_lm", MODEL: "discriminator"},
+    )
+}
+
 
 def find(name: str | None) -> Head:
-    """Returns the row of a head, or of the backbone for None."""
-    return BACKBONE if name is None else HEADS[name]
+    """Returns the row of a head or a pair, or of the backbone for None."""
+    return BACKBONE if name is None else {**HEADS, **PAIRS}[name]
 
 
 def all_rows() -> tuple[Head, ...]:

@@ -44,7 +44,9 @@ GROUPS = {
     "training": (
         "config recipe learning_rate num_train_epochs num_train_steps train_batch_size "
         "seed precision",
-        "num_warmup_steps objective pair_loss_weight max_span span_edges optimizer "
+        "num_warmup_steps objective pair_loss_weight max_span span_edges "
+        "generator_size generator_layers embedding_sharing share_encoder temperature "
+        "disallow_correct optimizer "
         "learning_rate_schedule scale_learning_rate num_decay_steps poly_power "
         "start_warmup_step warmup_proportion weight_decay_rate clip_norm ema_decay "
         "layerwise_decay layerwise_decay_rule dropout label_smoothing class_weights "

@@ -17,7 +17,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, require
-from albert_tf.heads import HEADS, Head, find
+from albert_tf.heads import HEADS, PAIRS, Head, find
 
 # Names of encoder weights in all formats; all other names belong to a head.
 _IN_ENCODER = re.compile(
@@ -95,7 +95,7 @@ class Checkpoint:
     max_seq_length: int | None = None
     task: dict[str, Any] | None = None
     generator: "Checkpoint | None" = None
-    head_options: dict[str, int] = dataclasses.field(default_factory=dict)
+    head_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: Callable[[], Any] | None = None
     tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)
     untrained: list[str] = dataclasses.field(default_factory=list)
@@ -177,7 +177,8 @@ class Checkpoint:
     def guess_head(self) -> str | None:
         """Returns the head that the tensors are for, if it is unambiguous."""
         has = {name.split("/")[0] for name in self.tensors}
-        rows = [row for row in HEADS.values() if has.issuperset(row.parts)]
+        known = (*HEADS.values(), *PAIRS.values())
+        rows = [row for row in known if has.issuperset(row.parts)]
         most = max((len(row.parts) for row in rows), default=0)
         names = [row.name for row in rows if len(row.parts) == most]
         return names[0] if len(names) == 1 else None

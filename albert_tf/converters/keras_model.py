@@ -8,7 +8,7 @@ from absl import logging
 
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.heads import Head, all_rows, find
+from albert_tf.heads import PAIRS, Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
@@ -49,7 +49,8 @@ def build_model(
     """
     checkpoint.check_unknown(with_heads=head == "auto")
     head = checkpoint.head if head == "auto" else head
-    row, checkpoint = named_head(head), checkpoint.for_head(head)
+    row = find(head) if head in PAIRS else named_head(head)
+    checkpoint = checkpoint.for_head(head)
     if row.has_classifier:
         kwargs["num_labels"] = _count_labels(checkpoint, row, num_labels)
     elif num_labels is not None:
@@ -82,7 +83,8 @@ def head_of(model: keras.Model | type) -> str | None:
         UsageError: If the model is not one of this package's.
     """
     kind = model if isinstance(model, type) else type(model)
-    classes = {row.load_class(): row.name for row in all_rows()}
+    rows = (*all_rows(), *PAIRS.values())
+    classes = {row.load_class(): row.name for row in rows}
     if kind not in classes:
         names = ", ".join(found.__name__ for found in classes)
         raise UsageError(f"model must be one of {names}, received {kind.__name__}")
@@ -215,6 +217,8 @@ def _initial_value(model: ConfiguredModel, name: str, shape, number: int):
     if len(shape) < 2:
         return keras.ops.zeros(shape)
     seed = None if model.seed is None else model.seed + number
+    if name.endswith("discriminator/prediction/kernel"):
+        return keras.initializers.GlorotUniform(seed)(shape)
     return TruncatedNormal(stddev=model.config.initializer_range, seed=seed)(shape)
 
 

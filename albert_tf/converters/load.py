@@ -16,7 +16,7 @@ import keras
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, huggingface, keras_model, own_format
+from albert_tf.converters import detect, huggingface, keras_model, nets, own_format
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError, require
@@ -257,13 +257,19 @@ def write_files(
 ) -> None:
     """Writes the files of a checkpoint into a folder that is being written.
 
+    Of two nets, the one that is not fine-tuned gets a folder inside.
+
     Args:
         checkpoint: `Checkpoint`. What to write.
         out: `FolderWriter`. Destination; the caller may add files of its own.
         format: str. Name of the format; see `save_pretrained`.
     """
     detect.check_format(format)
-    detect.FORMATS[format].write(checkpoint, out)
+    *others, (_, main) = nets.split(checkpoint).items()
+    for folder, net in others:
+        inside = folders.FolderWriter(os.path.join(out.path, folder))
+        detect.FORMATS[format].write(net, inside)
+    detect.FORMATS[format].write(main, out)
 
 
 def _check_push(push_to: str, path: str | os.PathLike, format: str) -> None:

@@ -13,11 +13,11 @@ import tempfile
 import zipfile
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import safetensors_file, tf1
+from albert_tf.converters import nets, safetensors_file, tf1
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.tokenizers import attach_tokenizer
 from albert_tf.errors import DataError, require
-from albert_tf.heads import HEADS, all_rows, find
+from albert_tf.heads import GENERATOR, HEADS, MODEL, PAIRS, all_rows, find
 from albert_tf.storage import files, folders
 from albert_tf.storage.streams import find_checkpoints
 from albert_tf.text.load import IN_FOLDER
@@ -31,9 +31,6 @@ _OURS = "albert_tf>"
 _RUN = "pretraining_run"
 _RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
-_MODEL = "model"
-# The masked LM that was trained with the discriminator of an ELECTRA.
-_GENERATOR = "generator"
 # What `finetune` records as the kind of its runs.
 _FINETUNING = "finetune"
 # A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S", "." as "..".
@@ -79,6 +76,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     most = config.num_hidden_layers - 1
     rule = f"num_exits must be {most}, one for each layer but the last"
     require(exits in (None, most), f"{config_path}: {rule}", exits, error=DataError)
+    if f"{GENERATOR}/{CONFIG}" in listed:
+        checkpoint.generator = read(files.join(path, GENERATOR))
     return checkpoint
 
 
@@ -139,7 +138,7 @@ def read_keras(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     if tokenizer is not None:
         checkpoint.tokenizer_options = tokenizer.get_config()
     checkpoint.config = config or checkpoint.config
-    return checkpoint
+    return nets.main_of(checkpoint)
 
 
 def _check_class(path: str, local: str) -> None:
@@ -152,7 +151,10 @@ def _check_class(path: str, local: str) -> None:
         raise DataError(f"{path}: no such file or folder") from None
     except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
         name = "a damaged or other file"
-    ours = {_OURS + row.keras_class.rpartition(".")[2] for row in all_rows()}
+    ours = {
+        _OURS + row.keras_class.rpartition(".")[2]
+        for row in (*all_rows(), *PAIRS.values())
+    }
     if name not in ours:
         raise DataError(
             f"{path}: may contain code; only models of albert_tf are read from "
@@ -176,7 +178,7 @@ def find_run(path: str) -> tuple[str, str | None] | None:
     parent, name = os.path.split(path)
     if files.is_folder(path):
         names = files.list_folder(path)
-        is_run = _RUN_FILE in names or {_MODEL, _GENERATOR} <= set(names)
+        is_run = _RUN_FILE in names or {MODEL, GENERATOR} <= set(names)
         if is_run and CONFIG not in names:
             return path, None
         if name == _CHECKPOINTS and files.exists(files.join(parent, _RUN_FILE)):
@@ -221,9 +223,9 @@ def read_run(
     Raises:
         DataError: If there is no checkpoint, or the files are damaged.
     """
-    model = files.join(run, _MODEL)
+    model, generator = files.join(run, MODEL), files.join(run, GENERATOR)
     if prefix is None and folders.is_complete(model):
-        checkpoint, generator = read(model, config), files.join(run, _GENERATOR)
+        checkpoint = read(model, config)
         if folders.is_complete(generator):
             checkpoint.generator = read(generator)
         return checkpoint
@@ -255,7 +257,7 @@ def read_run(
     checkpoint.head = checkpoint.guess_head()
     options, settings = find(checkpoint.head).options, record["settings"]
     checkpoint.head_options = {k: settings[k] for k in options if k in settings}
-    return checkpoint
+    return nets.main_of(checkpoint)
 
 
 def _read_record(run: str) -> dict[str, dict]:

@@ -10,6 +10,7 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError, require
+from albert_tf.heads import GENERATOR, MODEL
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import ROWS, compile_encoder
 from albert_tf.storage import files, folders
@@ -201,7 +202,9 @@ def _sources(run: str) -> list[tuple[str, str]]:
         record = files.read_json(files.join(best, "best.json"))
         of_average = str(record.get("metric")).startswith("ema_")
         found.append((name(f"best, step {record.get('step')}", of_average), best))
-    model = files.join(run, "model")
-    if folders.is_complete(os.fspath(model)):
-        found.append((name("model", averaged), model))
+    for folder in (GENERATOR, MODEL):
+        model = files.join(run, folder)
+        if folders.is_complete(os.fspath(model)):
+            found.append((name("model", averaged), model))
+            break
     return found

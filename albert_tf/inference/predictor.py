@@ -18,7 +18,15 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.heads import FINE_TUNED, HEADS, LABELS, answering, find, problem_type_of
+from albert_tf.heads import (
+    FINE_TUNED,
+    GENERATOR,
+    HEADS,
+    LABELS,
+    answering,
+    find,
+    problem_type_of,
+)
 from albert_tf.inference.forward import LENGTH_STEP, MAX_BATCH_TOKENS, compile_head
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
@@ -80,7 +88,8 @@ class Loadable:
         names = ", ".join(map(str, cls.heads))
         is_known = all(one in cls.heads for one in heads)
         require(is_known, f"head must be one of {names}", head)
-        with open_checkpoint(path) as checkpoint:
+        with open_checkpoint(path) as opened:
+            checkpoint = opened.for_head(heads[0])
             head = choose_head(checkpoint, heads)
             tokenizer = choose_tokenizer(
                 checkpoint, tokenizer, do_lower_case, keep_accents
@@ -112,8 +121,15 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
     checkpoint.check_unknown(with_heads=False)
     head = checkpoint.head if checkpoint.head in heads else heads[0]
     for part in find(head).parts:
+        found = any(name.startswith(f"{part}/") for name in checkpoint.tensors)
+        is_other = checkpoint.head == "discriminator" and find(head).has_masked_lm
         require(
-            any(name.startswith(f"{part}/") for name in checkpoint.tensors),
+            found or not is_other,
+            f"{checkpoint.path}: is ELECTRA's discriminator, which fills no masks; "
+            f"give the folder of the generator, or of the run that holds {GENERATOR}/",
+        )
+        require(
+            found,
             f"{checkpoint.path}: has no trained {part}, as a model has that was "
             f"fine-tuned; its head is {checkpoint.head or 'none'}",
         )

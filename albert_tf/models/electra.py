@@ -11,8 +11,9 @@ import keras
 from keras import ops
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, generator_config
 from albert_tf.errors import require
+from albert_tf.heads import PAIRS
 from albert_tf.layers.heads import DiscriminatorHead
 from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
@@ -21,41 +22,6 @@ from albert_tf.models.masked_lm import AlbertMaskedLM
 
 TIED, DISENTANGLED, UNTIED = EMBEDDING_SHARING = ("tied", "disentangled", "none")
 _NEVER = -1e4  # added to a logit: its probability becomes 0
-
-
-def generator_config(config: AlbertConfig, size: float, layers: float) -> AlbertConfig:
-    """Returns the config of the generator of a discriminator.
-
-    As in the original's `get_generator_config`, where heads of 64 and a feed-forward
-    of `4 D` are taken for granted: heads keep their size, of which there is at least
-    one, and the feed-forward its share.
-
-    Args:
-        config: `AlbertConfig`. Config of the discriminator.
-        size: float. Share of `hidden_size` and `intermediate_size`.
-        layers: float. Share of `num_hidden_layers`.
-
-    Raises:
-        ValueError: If a share is not positive, or the heads do not divide the size.
-    """
-    for name, share in (("generator_size", size), ("generator_layers", layers)):
-        require(share > 0, f"{name} must be positive", share, error=ValueError)
-    D = max(1, round(config.hidden_size * size))
-    L = max(1, round(config.num_hidden_layers * layers))
-    heads = max(1, D // config.head_size)
-    rule = (
-        f"generator_size={size}: hidden_size of the generator must be a multiple of "
-        f"its number of heads, {heads} (of about {config.head_size} as in the "
-        "discriminator)"
-    )
-    require(D % heads == 0, rule, D, error=ValueError)
-    return config.replace(
-        hidden_size=D,
-        intermediate_size=max(1, round(config.intermediate_size * size)),
-        num_attention_heads=heads,
-        num_hidden_layers=L,
-        num_hidden_groups=min(config.num_hidden_groups, L),
-    )
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -98,7 +64,8 @@ class ElectraPretrainer(HeadModel):
         replaced.
 
     Raises:
-        ValueError: If an argument is invalid, or an input is missing.
+        UsageError: If an argument is invalid.
+        ValueError: If an input is missing.
     """
 
     needed_inputs = (
@@ -122,37 +89,35 @@ class ElectraPretrainer(HeadModel):
     ):
         known = f"embedding_sharing must be one of {', '.join(EMBEDDING_SHARING)}"
         fits = embedding_sharing in EMBEDDING_SHARING
-        require(fits, known, embedding_sharing, error=ValueError)
+        require(fits, known, embedding_sharing)
         rule = "temperature must be positive"
-        require(temperature > 0, rule, temperature, error=ValueError)
+        require(temperature > 0, rule, temperature)
         if share_encoder:
             rule = "share_encoder: generator_size must be 1, as both are of one width"
-            require(generator_size == 1, rule, generator_size, error=ValueError)
+            require(generator_size == 1, rule, generator_size)
             rule = "share_encoder: generator_layers must be at most 1"
-            require(generator_layers <= 1, rule, generator_layers, error=ValueError)
+            require(generator_layers <= 1, rule, generator_layers)
             one_block = config.sharing == "all" and config.num_hidden_groups == 1
             rule = "share_encoder needs sharing='all' and one group"
             given = f"{config.sharing}, {config.num_hidden_groups}"
-            require(one_block, rule, given, error=ValueError)
-        self._arguments = {
-            "generator_size": generator_size,
-            "generator_layers": generator_layers,
-            "embedding_sharing": embedding_sharing,
-            "share_encoder": share_encoder,
-            "temperature": temperature,
-            "disallow_correct": disallow_correct,
-        }
+            require(one_block, rule, given)
+        self.generator_size = generator_size
+        self.generator_layers = generator_layers
+        self.embedding_sharing = embedding_sharing
+        self.share_encoder = share_encoder
+        self.temperature = temperature
+        self.disallow_correct = disallow_correct
         super().__init__(config, **kwargs)
 
     def add_layers(self):
-        given, backbone = self._arguments, self.backbone
+        backbone, sharing = self.backbone, self.embedding_sharing
         config = generator_config(
-            self.config, given["generator_size"], given["generator_layers"]
+            self.config, self.generator_size, self.generator_layers
         )
         shared = {}
-        if given["embedding_sharing"] == TIED:
+        if sharing == TIED:
             shared["embeddings"] = backbone.embeddings
-        if given["share_encoder"]:
+        if self.share_encoder:
             shared["encoder"] = backbone.encoder
         self.generator = AlbertMaskedLM(
             config,
@@ -161,7 +126,7 @@ class ElectraPretrainer(HeadModel):
             dtype=self.dtype_policy,
             name="generator",
         )
-        if given["embedding_sharing"] == DISENTANGLED:
+        if sharing == DISENTANGLED:
             base = self.generator.backbone.embeddings
             backbone.embeddings.base = lambda *ids: ops.stop_gradient(
                 base.look_up(*ids)
@@ -188,8 +153,8 @@ class ElectraPretrainer(HeadModel):
         drawn = sample(
             logits,
             draws,
-            self._arguments["temperature"],
-            inputs[features.MASK_IDS] if self._arguments["disallow_correct"] else None,
+            self.temperature,
+            inputs[features.MASK_IDS] if self.disallow_correct else None,
         )
         corrupted, replaced = put_in(inputs, drawn)
         outputs = self.backbone(
@@ -203,7 +168,8 @@ class ElectraPretrainer(HeadModel):
         }
 
     def get_config(self):
-        return {**super().get_config(), **self._arguments}
+        names = PAIRS["electra"].options
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def sample(logits, draws, temperature: float = 1.0, never=None):

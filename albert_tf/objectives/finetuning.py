@@ -16,7 +16,7 @@ from keras import ops
 from albert_tf import features
 from albert_tf.errors import require
 from albert_tf.heads import FROZEN, JOINT, NONE
-from albert_tf.objectives.pretraining import cross_entropy
+from albert_tf.objectives.terms import cross_entropy
 
 _MASKED = -1e30  # finite, so that no gradient becomes nan
 

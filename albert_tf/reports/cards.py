@@ -44,7 +44,7 @@ def model_card(
         "model_card",
         settings=settings,
         config=config,
-        names=["data", "loss", *(f"{term.title} accuracy" for term in objective.terms)],
+        names=["data", "loss", *_scores(objective).values()],
         rows=_results(objective, metrics),
         tokenizer=tokenizer,
         keeps_masks=keeps_masks,
@@ -54,24 +54,29 @@ def model_card(
     )
 
 
+def _scores(objective: Objective) -> dict[str, str]:
+    return {k: title for term in objective.terms for k, title in term.scores.items()}
+
+
 def _results(
     objective: Objective, metrics: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, list[float | None]]]:
     """Returns titles and the last results; None where nothing was measured."""
-    terms = [term.name for term in objective.terms]
+    names = list(_scores(objective))
     rows: list[tuple[str, list[float | None]]] = []
     for title, split in (("training, up to", "train"), ("held out,", "eval")):
         measured = [line for line in metrics if line["split"] == split]
         if not measured:
             continue
         last = measured[-1]
-        numbers = [last["loss"], *(last.get(f"{name}_accuracy") for name in terms)]
+        numbers = [last["loss"], *map(last.get, names)]
         rows.append((f"{title} step {last['step']:,}", numbers))
         if "ema_loss" in last:
-            numbers = [last.get(f"ema_{name}_accuracy") for name in terms]
+            numbers = [last.get(f"ema_{name}") for name in names]
             title = f"{title} averaged weights, step {last['step']:,}"
             rows.append((title, [last["ema_loss"], *numbers]))
-        baselines = [last.get(f"{name}_baseline") for name in terms]
+        stems = (n.removesuffix("_accuracy") for n in names)
+        baselines = [last.get(f"{stem}_baseline") for stem in stems]
         if split == "eval" and any(value is not None for value in baselines):
             rows.append(("best constant answer, held out", [None, *baselines]))
     return rows

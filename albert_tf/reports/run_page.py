@@ -47,7 +47,9 @@ _TITLES = {
 # Charts come in this order: by the first that a name ends with.
 _ORDER = ("loss", "accuracy", "learning_rate", "grad_norm", _TRUST_RATIOS)
 _LAST = ("tokens_per_second", "useful_token_rate")
-_ABBREVIATIONS = {n: n.upper() for n in ("mlm", "sop", "nsp", "sbo", "f1", "em")}
+_ABBREVIATIONS = {
+    n: n.upper() for n in ("mlm", "sop", "nsp", "sbo", "rtd", "auc", "f1", "em")
+}
 _BASELINE, _MAJORITY = "_baseline", "majority_accuracy"
 
 

@@ -36,7 +36,7 @@ OWN_NAMES = frozenset(
     task.weights.h5 preprocessor.json metadata.json assets albert_config.json
     bert_config.json checkpoint model.ckpt-best.index
     model.ckpt-best.data-00000-of-00001 labels.txt head.json README.md parity.json
-    parity.txt
+    parity.txt generator
     """.split()
 )
 

@@ -121,11 +121,12 @@ class DivergenceGuard(Callback):
         limits = {name: self._limit(name) for name in _MEASURES}
         for step, pair in enumerate(pairs, done + 1):
             values = {name: float(v) for name, v in zip(_MEASURES, pair, strict=True)}
+            of = _not_finite(results)
             for name, title in _MEASURES.items():
                 value, limit = values[name], limits[name]
                 if math.isfinite(value) and value <= limit:
                     continue
-                text = f"the {title} is {value:g} at step {step}"
+                text = f"the {title} is {value:g} at step {step}{of}"
                 if math.isfinite(value):
                     usual = limit / self.ratios[name]
                     text += f", {value / usual:.1f} times the usual {usual:g}"
@@ -142,6 +143,14 @@ class DivergenceGuard(Callback):
         if not ratio or len(values) < _MINIMUM:
             return math.inf
         return ratio * statistics.median(values)
+
+
+def _not_finite(results: Mapping[str, Any]) -> str:
+    """Says which of several losses are not finite, as far as the sums show it."""
+    ending = "_loss_sum"
+    sums = {k.removesuffix(ending): v for k, v in results.items() if k.endswith(ending)}
+    names = [name for name, value in sums.items() if not math.isfinite(value)]
+    return f", of {' and '.join(names)}" if names and len(sums) > 1 else ""
 
 
 # Last words of the names of metrics of which less is better.
@@ -461,7 +470,9 @@ class Samples(Callback):
 
     def _answers(self) -> list[dict[str, Any]]:
         """Returns of each text, for each mask, the best tokens and probabilities."""
-        logits = self._step.predict(self._batch)["mlm_logits"].astype(np.float32)
+        outputs = self._step.predict(self._batch)
+        logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
+        logits = logits.astype(np.float32)
         # A model's table may be larger than the vocabulary.
         logits = logits[..., : self._tokenizer.vocab_size]
         answers = []

@@ -7,11 +7,15 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.converters.load import open_checkpoint, save_pretrained
+from albert_tf.converters import nets
+from albert_tf.converters.keras_model import from_model
+from albert_tf.converters.load import open_checkpoint, write_files
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.errors import DataError, require
-from albert_tf.objectives.pretraining import OBJECTIVES, Objective, SpanTargets
+from albert_tf.heads import MODEL, find
+from albert_tf.objectives.pretraining import OBJECTIVES, Objective
+from albert_tf.objectives.terms import SpanTargets
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop, outputs, pretrain_inputs
@@ -23,7 +27,6 @@ from albert_tf.training.run import Run, devices
 from albert_tf.training.run_folder import (
     BEST_FOLDER,
     CHECKPOINT_FOLDER,
-    MODEL_FOLDER,
     RunFolder,
 )
 from albert_tf.training.start import content_of, make_pretrainer
@@ -58,15 +61,20 @@ def find_objective(settings: PretrainSettings) -> Objective:
     """Returns what the settings say is learned.
 
     Raises:
-        UsageError: If there is no such objective, or no such metric of it to keep.
+        UsageError: If there is no such objective, no such metric of it to keep, or a
+            setting is of another objective.
     """
     name = settings.objective
     require(
         name in OBJECTIVES, f"--objective must be one of {', '.join(OBJECTIVES)}", name
     )
-    objective, kinds = OBJECTIVES[name], ("loss", "accuracy")
-    metrics = [f"{term.name}_{kind}" for term in objective.terms for kind in kinds]
-    metrics = ["loss", *metrics]
+    objective, defaults = OBJECTIVES[name], settings.defaults()
+    for other in OBJECTIVES.values():
+        for flag in other.own_settings if other is not objective else ():
+            value = getattr(settings, flag)
+            rule = f"--{flag}={value} requires --objective={other.name}"
+            require(value == defaults[flag], rule, name)
+    metrics = list(objective.metric_names)
     if settings.ema_decay:
         metrics += [f"ema_{metric}" for metric in metrics]
     best = settings.keep_best
@@ -128,11 +136,12 @@ class Pretraining(Run):
         Raises:
             DataError: If it is damaged and there is no checkpoint to make it from.
         """
-        model = self.result()
-        if self.folder.model_is_outdated or not folders.is_complete(model):
+        models = self._models()
+        if self.folder.model_is_outdated or not all(map(folders.is_complete, models)):
             return False
         try:
-            folders.verify(model)
+            for model in models:
+                folders.verify(model)
         except folders.DamagedError as e:
             require(
                 latest_step(self.folder.join(CHECKPOINT_FOLDER)) is not None,
@@ -147,7 +156,13 @@ class Pretraining(Run):
 
     def result(self) -> str:
         """Returns the folder of the model."""
-        return self.folder.join(MODEL_FOLDER)
+        return self.folder.join(MODEL)
+
+    def _models(self) -> list[str]:
+        """Returns the folders of all nets; that of the one to fine-tune last."""
+        return [
+            self.folder.join(name) for name in find(self.objective.head).nets or [MODEL]
+        ]
 
     def make_step(self) -> TrainStep:
         """Makes the model, with the weights to start from, and its step."""
@@ -246,10 +261,12 @@ class Pretraining(Run):
         """Writes curves, page, card and model."""
         outputs.write_outputs(self)
         self.step.mark_trained()
-        # One in the way, which was put back, is not that of this run.
-        save_pretrained(
-            self.step.model, self.result(), tokenizer=self.tokenizer, overwrite=True
-        )
+        found = nets.split(from_model(self.step.model, self.tokenizer))
+        # A run without `model` is not finished, so that it comes last.
+        for path, net in zip(self._models(), found.values(), strict=True):
+            # One in the way, which was put back, is not that of this run.
+            with folders.writing(path, overwrite=True) as out:
+                write_files(net, out)
         folders.restore(self.folder.join(BEST_FOLDER))  # its upload may have failed
         self.folder.finish()
         return self.result()

@@ -33,15 +33,29 @@ class PretrainSettings(TrainingSettings):
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
             model, a tokenizer.json (unigram or byte-level BPE), or a folder with one.
         eval_file: Held-out TFRecords; without them there is no evaluation.
-        objective: What to learn: albert, bert (for records of --pair_policy=nsp) or
-            spanbert (for those of --pair_policy=none). It sets model, losses and
-            --masking.
+        objective: What to learn: albert, bert (for records of --pair_policy=nsp),
+            spanbert or electra (for records without labels of pairs, such as those of
+            --pair_policy=none). It sets model, losses and --masking.
         pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that
             of the masked tokens has weight 1.
         max_span: With --objective=spanbert: number of tokens of a span, from its first
             one, that are predicted from its ends.
         span_edges: With --objective=spanbert: original predicts no token of a span that
             begins or ends the text from its ends, all does.
+        generator_size: With --objective=electra: width of the generator as a share of
+            that of the discriminator, which the other flags describe. Default: 1/3 for
+            --preset=electra_base and electra_albert_base, 1 with --share_encoder, else
+            1/4.
+        generator_layers: With --objective=electra: the same for the number of layers.
+        embedding_sharing: With --objective=electra: with tied, generator and
+            discriminator read the same embeddings; with disentangled, those of the
+            discriminator are the generator's, which it does not train, plus a
+            difference; with none, both have their own.
+        share_encoder: With --objective=electra: the generator applies the
+            discriminator's only block, --generator_layers times as often.
+        temperature: With --objective=electra: divides the generator's logits before
+            tokens are drawn.
+        disallow_correct: With --objective=electra: never draw the original token.
         preset: Size of the model, such as albert_base_v2. Exclusive with
             --albert_config_file. Without either: that of --init_checkpoint.
         albert_config_file: JSON file with the sizes of the model.
@@ -109,6 +123,12 @@ class PretrainSettings(TrainingSettings):
     pair_loss_weight: float = setting(1.0, minimum=0)
     max_span: int = setting(15, minimum=1)
     span_edges: str = setting("original", choices=("original", "all"))
+    generator_size: float | None = setting(None, above=0)
+    generator_layers: float = setting(1.0, above=0)
+    embedding_sharing: str = setting("tied", choices=("tied", "disentangled", "none"))
+    share_encoder: bool = False
+    temperature: float = setting(1.0, above=0)
+    disallow_correct: bool = False
     preset: str = setting("", identity="config")
     albert_config_file: str = setting("", identity="config")
     init_checkpoint: str = setting("", identity="init_checkpoint")

@@ -19,6 +19,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
+from albert_tf.heads import GENERATOR, MODEL
 from albert_tf.reports.environment import CODE, ONEDNN, describe_environment, versions
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.reports.run_files import REPORT_FILE
@@ -30,7 +31,6 @@ from albert_tf.training.settings import TrainingSettings
 RUN_FILE = "run.json"
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
-MODEL_FOLDER = "model"
 TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
@@ -290,7 +290,7 @@ class RunFolder:
     def _places(self) -> list[str]:
         """Returns the folders in which a killed process may have left something."""
         # Only a pretraining run has a model inside; elsewhere it is the user's.
-        models = () if self.settings.kind else (MODEL_FOLDER,)
+        models = () if self.settings.kind else (MODEL, GENERATOR)
         inside = (CHECKPOINT_FOLDER, BEST_FOLDER, *models)
         return [self.path, *map(self.join, inside)]
 

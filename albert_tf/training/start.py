@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import load
+from albert_tf.converters import load, nets
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.table import GROWABLE, differences, grow
@@ -65,7 +65,7 @@ def content_of(
         "data": data,
         "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
         "config": config.to_dict(),
-        "init_checkpoint": "" if checkpoint is None else checkpoint.digest(),
+        "init_checkpoint": "" if checkpoint is None else nets.digest(checkpoint),
     }
 
 
@@ -220,7 +220,7 @@ def make_pretrainer(
         settings: `PretrainSettings`.
         start: `Checkpoint` or None. The initial weights, open; may be grown.
         config: `AlbertConfig`. Config of the model.
-        head: str. A name in `heads.HEADS`.
+        head: str. A name in `heads.HEADS` or `heads.PAIRS`.
         dtype: str. Keras dtype policy.
 
     Raises:
@@ -241,6 +241,8 @@ def make_pretrainer(
         f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
         f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}",
     )
+    if row.nets:
+        start = nets.join(start, head, options)
     return build_model(start, head, seed=settings.seed, dtype=dtype, **options)
 
 
@@ -267,6 +269,7 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
             raise
         opened = load.open_checkpoint(path, config=settings.own_config())
     with opened as checkpoint:
+        nets.refuse_generator(checkpoint)
         checkpoint.check_unknown(with_heads=False)
         yield Start(settings, checkpoint)
 

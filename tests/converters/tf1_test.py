@@ -15,7 +15,7 @@ from albert_tf.converters import load, tf1
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
-from albert_tf.objectives.pretraining import cross_entropy
+from albert_tf.objectives.terms import cross_entropy
 from tests import tiny
 from tests.tf1_weights import golden_batch
 from tests.tiny import assert_same_weights, randomize

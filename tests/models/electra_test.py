@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, generator_config
 from albert_tf.models.base import weight_names
-from albert_tf.models.electra import ElectraPretrainer, generator_config, sample
+from albert_tf.models.electra import ElectraPretrainer, sample
 from albert_tf.objectives.pretraining import ELECTRA
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints

@@ -10,7 +10,8 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.converters.tf1 import name_table
 from albert_tf.models.base import weight_names
-from albert_tf.objectives.pretraining import cross_entropy, pretraining_loss
+from albert_tf.objectives.pretraining import pretraining_loss
+from albert_tf.objectives.terms import cross_entropy
 from tests.tf1_weights import golden_batch
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"

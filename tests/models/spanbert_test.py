@@ -9,7 +9,8 @@ import pytest
 from albert_tf.layers.ops import masked_spans
 from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import SpanBertPretrainer
-from albert_tf.objectives.pretraining import SPANBERT, SpanTargets
+from albert_tf.objectives.pretraining import SPANBERT
+from albert_tf.objectives.terms import SpanTargets
 from tests.tiny import make_model, randomize
 
 T, P, V = 20, 9, 41

@@ -19,6 +19,7 @@ METRICS = [
 def card(objective=ALBERT, metrics=METRICS, keeps_masks=False, skipped=(), **settings):
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
     settings = PretrainSettings(preset="albert_base", **places, **settings)
+    settings = ALBERT.complete(settings)
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card(
         settings, AlbertConfig(), objective, metrics, tokenizer, keeps_masks, skipped

@@ -58,6 +58,8 @@ class TrainStep:
     ):
         self.model = model
         self._forward = forward or model
+        # Of two nets trained together, the one that answers.
+        self._answering = getattr(model, "generator", model)
         self.objective = objective
         self.optimizer = optimizer
         self.strategy = strategy
@@ -134,7 +136,7 @@ class TrainStep:
         return self._named(tf.unstack(self._evaluate(batch)))
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
-        """Returns the model's outputs for a batch, without training.
+        """Returns the model's outputs for a batch, or its generator's, as it is.
 
         Every worker computes all of them by itself, so that all of them know them.
 
@@ -168,7 +170,7 @@ class TrainStep:
         return len(self.strategy.extended.worker_devices)
 
     def _predict_step(self, batch):
-        forward = lambda batch: self.model(batch, training=False)  # noqa: E731
+        forward = lambda batch: self._answering(batch, training=False)  # noqa: E731
         return self.strategy.run(forward, (batch,))
 
     def _train_steps(self, iterator, num_steps, totals):

@@ -1,0 +1,165 @@
+"""Divides checkpoints of two nets that were trained together, and joins them again.
+
+ELECTRA's generator and discriminator are stored as models of their own. Only while they
+are trained, and in the checkpoints of their run, they are one, a row of `heads.PAIRS`.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf.config import generator_config
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.table import TABLES, differences
+from albert_tf.errors import require
+from albert_tf.heads import GENERATOR, MODEL, find
+from albert_tf.storage import files
+
+_PREFIX = f"{GENERATOR}/"
+_EMBEDDINGS = "backbone/embeddings/"
+# What both nets may read.
+_SHARED = (_EMBEDDINGS, "backbone/encoder/")
+_TABLES = tuple(_EMBEDDINGS + name for name in TABLES)
+
+
+def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
+    """Returns the models that a checkpoint is stored as.
+
+    Args:
+        checkpoint: `Checkpoint`. It stays open, because tensors are read later.
+
+    Returns:
+        dict by the folder that a run leaves each of them in, the one that is fine-tuned
+        last: the checkpoint itself, unless its head is a row of `heads.PAIRS`.
+    """
+    nets = find(checkpoint.head).nets
+    if not nets:
+        return {MODEL: checkpoint}
+    options, config = checkpoint.head_options, checkpoint.config
+    sizes = (options.get(name, 1.0) for name in ("generator_size", "generator_layers"))
+    own = {k: v for k, v in checkpoint.tensors.items() if not k.startswith(_PREFIX)}
+    inner = _inside(checkpoint.tensors)
+    # A part of which it has nothing is that of the discriminator.
+    for part in _SHARED:
+        if not any(name.startswith(part) for name in inner):
+            inner |= {k: v for k, v in own.items() if k.startswith(part)}
+    if options.get("embedding_sharing") == "disentangled":
+        own |= {k: _combined(own[k], inner[k], np.add) for k in _TABLES}
+    untrained = dict.fromkeys(checkpoint.untrained)
+    parts = {
+        GENERATOR: (generator_config(config, *sizes), inner, _inside(untrained)),
+        MODEL: (config, own, untrained),
+    }
+    return {
+        folder: dataclasses.replace(
+            checkpoint,
+            head=head,
+            config=parts[folder][0],
+            tensors=parts[folder][1],
+            untrained=[name for name in parts[folder][2] if name in parts[folder][1]],
+            head_options={},
+        )
+        for folder, head in nets.items()
+    }
+
+
+def main_of(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the model of `split` that is fine-tuned, with its generator."""
+    nets = split(checkpoint)
+    nets[MODEL].generator = nets.get(GENERATOR, nets[MODEL].generator)
+    return nets[MODEL]
+
+
+def join(main: Checkpoint, pair: str, options: Mapping[str, Any]) -> Checkpoint:
+    """Returns what the two nets of a pair start from.
+
+    Args:
+        main: `Checkpoint`. An encoder or the discriminator, perhaps with its generator.
+            Without one, the generator's own weights are missing.
+        pair: str. A name of `heads.PAIRS`.
+        options: mapping. Arguments of the pair.
+
+    Returns:
+        `Checkpoint`. With tied embeddings, or a shared encoder, the discriminator's.
+        Disentangled, those that the discriminator reads stay the same.
+
+    Raises:
+        UsageError: If the generator has another vocabulary or another size than the
+            arguments say.
+    """
+    generator, own = main.generator, dict(main.tensors)
+    inner: dict[str, Tensor] = {}
+    if generator is not None:
+        _check_generator(main, generator, options)
+        inner = dict(generator.tensors)
+    if options["embedding_sharing"] == "disentangled":
+        if generator is None:
+            inner = {k: v for k, v in own.items() if k.startswith(_EMBEDDINGS)}
+        own |= {k: _combined(own[k], inner[k], np.subtract) for k in _TABLES}
+    return dataclasses.replace(
+        main,
+        head=pair,
+        tensors=own | {_PREFIX + name: tensor for name, tensor in inner.items()},
+        head_options={},
+        labels=None,
+        problem_type=None,
+        task=None,
+        generator=None,
+    )
+
+
+def digest(checkpoint: Checkpoint) -> str:
+    """Returns a sha256 of the tensors of a checkpoint and of its generator."""
+    first, generator = checkpoint.digest(), checkpoint.generator
+    if generator is None:
+        return first
+    return hashlib.sha256(f"{first} {generator.digest()}".encode()).hexdigest()
+
+
+def refuse_generator(checkpoint: Checkpoint) -> None:
+    """Refuses to fine-tune a generator.
+
+    Raises:
+        UsageError: If the files are those of one: in a folder that a run left it in, or
+            ELECTRA's masked LM in another package's format.
+    """
+    folder = (checkpoint.folder or checkpoint.path).rstrip("/")
+    above, name = os.path.split(os.path.abspath(folder))
+    by_place = name == GENERATOR and files.exists(files.join(above, MODEL))
+    others = checkpoint.format != "albert_tf" and checkpoint.config.family == "electra"
+    is_one = checkpoint.head == "masked_lm" and (by_place or others)
+    where = files.join(above, MODEL) if by_place else "the folder of the discriminator"
+    require(
+        not is_one,
+        f"{checkpoint.path}: is ELECTRA's generator, which is not fine-tuned; give "
+        f"the discriminator, {where}",
+    )
+
+
+def _check_generator(
+    main: Checkpoint, generator: Checkpoint, options: Mapping[str, Any]
+) -> None:
+    V, config = main.config.vocab_size, generator.config
+    rule = f"{main.path}: generator and discriminator must have one vocabulary, of {V}"
+    require(config.vocab_size == V, rule, config.vocab_size)
+    sizes = [options[name] for name in ("generator_size", "generator_layers")]
+    found = differences(config, generator_config(main.config, *sizes))
+    require(
+        not found,
+        f"{main.path}: its generator differs from --generator_size={sizes[0]:g} and "
+        f"--generator_layers={sizes[1]:g}, has {'; '.join(found.values())}; give its "
+        f"folder {MODEL} to draw another generator",
+    )
+
+
+def _inside(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is named after the generator, by the names in it."""
+    return {k[len(_PREFIX) :]: v for k, v in values.items() if k.startswith(_PREFIX)}
+
+
+def _combined(one: Tensor, other: Tensor, function: np.ufunc) -> Tensor:
+    return dataclasses.replace(one, read=lambda: function(one.read(), other.read()))

@@ -1,0 +1,195 @@
+"""Pretraining of ELECTRA: what a run leaves, what it starts from, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.converters.load import open_checkpoint
+from albert_tf.errors import UsageError
+from albert_tf.storage import folders
+from albert_tf.training import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
+from tests.reports.parsed_page import ParsedPage
+from tests.training import runs
+from tests.training.runs import lines_of, run_pretraining
+
+SMALL = {"embedding_size": 8, "hidden_size": 8, "num_hidden_layers": 2}
+ELECTRA = {"objective": "electra", "generator_size": 0.5, "max_seq_length": 64}
+ELECTRA |= {"max_predictions_per_seq": 10, "num_train_steps": 4, "log_steps": 2}
+SHARING = ("tied", "disentangled", "none")
+
+
+def run(folder, records, **changes):
+    data = records(pair_policy="segments", max_seq_length=64)
+    given = {"input_file": data, "eval_file": data, **ELECTRA, **changes}
+    run_pretraining(folder, SMALL, **given)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+def test_a_run_leaves_a_discriminator_and_a_generator(
+    sharing, records, tmp_path, capfd
+):
+    options = {"tied": {"packing": True, "max_predictions_per_seq": None}}
+    options["disentangled"] = {"ema_decay": 0.5, "export_weights": "average"}
+    best = {"keep_best": "rtd_auc", "eval_steps": 2, "embedding_sharing": sharing}
+    out = run(tmp_path, records, **best, **options.get(sharing, {}))
+    said = capfd.readouterr().err
+    assert "generator accuracy" in said and "RTD accuracy" in said
+    for line in lines_of(out):
+        whole = line["generator_loss"] + 50 * line["rtd_loss"]
+        assert line["loss"] == pytest.approx(whole, rel=1e-5)
+        assert 0 <= line["generator_accuracy"] <= 1 and 0 <= line["rtd_auc"] <= 1
+        assert line["rtd_baseline"] >= 0.5
+        assert not [name for name in line if name.startswith(("mlm", "sop"))]
+    card = (out / "README.md").read_text()
+    assert "| generator accuracy | RTD accuracy | RTD AUC |" in card
+    assert "masking `electra`" in card and "objective `electra`" in card
+    page = ParsedPage((out / "report.html").read_bytes())
+    assert "RTD accuracy" in page.text and "RTD AUC" in page.text
+    for name in ("model", "generator", "best", "best/generator"):
+        folders.verify(out / name)
+    # Wherever it is loaded from, it is the same net.
+    last = str(out / "checkpoints/step-4")
+    ids = {"token_ids": np.arange(5, 21).reshape(2, 8)}
+    for head, kind, folder in (
+        ("auto", albert_tf.AlbertDiscriminator, "model"),
+        ("masked_lm", albert_tf.AlbertMaskedLM, "generator"),
+    ):
+        found = albert_tf.from_pretrained(out / folder)
+        assert type(found) is kind and not found.untrained_weights
+        for place in (out, last):
+            again = albert_tf.from_pretrained(place, head)
+            np.testing.assert_array_equal(found(ids), again(ids))
+    filled = albert_tf.FillMask.from_pretrained(out)("The [MASK] sat.")
+    assert len(filled) == 5
+    assert albert_tf.FillMask.from_pretrained(last)("The [MASK] sat.") == filled
+    samples = (out / "samples.jsonl").read_text().splitlines()
+    assert len(samples) == 2 * (1 + (sharing == "disentangled"))
+
+
+def test_disentangled_tables_are_written_as_sums(tmp_path):
+    config = albert_tf.AlbertConfig.from_dict({**runs.SIZES, **SMALL})
+    options = {"generator_size": 0.5, "embedding_sharing": "disentangled"}
+    model = albert_tf.ElectraPretrainer(config, seed=3, **options)
+    rng = np.random.default_rng(0)
+    for variable in model.backbone.embeddings.tables:
+        variable.assign(rng.normal(size=variable.shape))
+    albert_tf.save_pretrained(model, tmp_path / "both")
+    batch = {"token_ids": rng.integers(5, 90, (2, 8)).astype("int32")}
+    batch |= {"mask_positions": np.ones((2, 1), "int32")}
+    batch |= {"mask_ids": np.ones((2, 1), "int32")}
+    batch |= {"mask_weights": np.ones((2, 1)), "sample_draws": np.full((2, 1), 0.4)}
+    outputs = model(batch)
+    discriminator = albert_tf.from_pretrained(tmp_path / "both")
+    generator = albert_tf.from_pretrained(tmp_path / "both/generator")
+    np.testing.assert_allclose(
+        discriminator({"token_ids": outputs["corrupted_ids"]}),
+        outputs["discriminator_logits"],
+        atol=1e-6,
+    )
+    inputs = {k: batch[k] for k in ("token_ids", "mask_positions")}
+    np.testing.assert_array_equal(generator(inputs), outputs["generator_logits"])
+    # Both start a run, in which the discriminator reads the same sums.
+    albert_tf.save_pretrained(discriminator, tmp_path / "alone")
+    for start, drawn in (("both", False), ("alone", True)):
+        for sharing in SHARING:
+            given = {**ELECTRA, "embedding_sharing": sharing, "seed": 3}
+            again = start_of(tmp_path, tmp_path / start, **given)
+            found = again({**batch, "token_ids": outputs["corrupted_ids"]})
+            same = again.backbone({"token_ids": outputs["corrupted_ids"]})
+            logits = again.discriminator(same["sequence_output"])
+            expected = outputs["discriminator_logits"]
+            np.testing.assert_allclose(logits, expected, atol=1e-5)
+            assert np.isfinite(found["generator_logits"]).all()
+            names = [n for n in again.untrained_weights if "generator" not in n]
+            assert bool(again.untrained_weights) == drawn and not names
+
+
+def start_of(folder, path, **given):
+    """Returns the model that a run with this initial checkpoint would train."""
+    given |= {"init_checkpoint": path, "albert_config_file": ""}
+    values = runs.pretraining(folder, SMALL, **given)
+    settings = PretrainSettings(**values)
+    objective = pretrain.find_objective(settings)
+    settings = objective.complete(settings)
+    with open_checkpoint(path) as start:
+        return pretrain.make_pretrainer(
+            settings, start, start.config, objective.head, "float32"
+        )
+
+
+def test_what_is_refused_names_the_right_folder(records, tmp_path):
+    out = run(tmp_path, records, num_train_steps=1, num_warmup_steps=0)
+    with pytest.raises(UsageError, match=r"model: is ELECTRA's disc.* generator/"):
+        albert_tf.FillMask.from_pretrained(out / "model")
+    table = runs.write_table(tmp_path / "train.tsv", 20, 1)
+    tune = {"train_file": table, "dev_file": table, "num_train_steps": 2}
+    with pytest.raises(UsageError, match=r"is ELECTRA's generator, .*run/model$"):
+        runs.run(tmp_path / "tuned", init_checkpoint=str(out / "generator"), **tune)
+    assert not (tmp_path / "tuned").exists()
+    runs.run(tmp_path / "tuned", init_checkpoint=str(out), **tune)
+    tuned = albert_tf.from_pretrained(tmp_path / "tuned")
+    assert type(tuned) is albert_tf.AlbertTextClassifier
+    with pytest.raises(UsageError, match="its generator differs from --gen.*8"):
+        start_of(tmp_path, out, **{**ELECTRA, "generator_size": 1.0})
+    # A generator of another vocabulary.
+    config = json.loads((out / "generator/config.json").read_text())
+    config = albert_tf.AlbertConfig.from_dict(config).replace(vocab_size=31_000)
+    albert_tf.save_pretrained(
+        albert_tf.AlbertMaskedLM(config), out / "generator", overwrite=True
+    )
+    with pytest.raises(UsageError, match="one vocabulary, of 30000, received 31000"):
+        start_of(tmp_path, out, **ELECTRA)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"objective": "albert", "temperature": 2.0},
+            "--temperature=2.0 requires --obj",
+        ),
+        ({"objective": "bert", "share_encoder": True}, "requires --objective=electra"),
+        ({"max_span": 3}, "--max_span=3 requires --objective=spanbert, received 'elec"),
+        ({"generator_size": 0.0}, "--generator_size must be positive, received 0.0"),
+        ({"embedding_sharing": "half"}, "one of tied, disentangled, none, received"),
+        ({"keep_best": "mlm_loss"}, "--keep_best must be one of loss, generator_loss"),
+    ],
+)
+def test_settings_that_do_not_fit(given, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        given = {"objective": "electra", "eval_file": "x", **given}
+        values = runs.pretraining(tmp_path, **given)
+        pretrain.find_objective(PretrainSettings(**values))
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        ({"preset": "electra_small"}, 0.25),
+        ({"preset": "electra_base"}, 1 / 3),
+        ({"preset": "electra_large"}, 0.25),
+        ({"preset": "electra_albert_base"}, 1 / 3),
+        ({"preset": "electra_base", "generator_size": 0.25}, 0.25),
+        ({"preset": "albert_base_v2"}, 0.25),
+        ({"preset": "albert_base_v2", "share_encoder": True}, 1.0),
+    ],
+)
+def test_sizes_of_generators_that_are_not_given(given, size, tmp_path):
+    given = {"objective": "electra", "albert_config_file": "", **given}
+    settings = PretrainSettings(**runs.pretraining(tmp_path, **given))
+    objective = pretrain.find_objective(settings)
+    assert objective.complete(settings).generator_size == size
+
+
+def test_generators_that_cannot_be_built_leave_no_folder(records, tmp_path):
+    with pytest.raises(UsageError, match="share_encoder: generator_size must be 1"):
+        run(tmp_path, records, share_encoder=True)
+    with pytest.raises(UsageError, match="generator_size=0.875: .* 3 .* received 7"):
+        config = {"hidden_size": 8, "num_attention_heads": 4}
+        config = albert_tf.AlbertConfig.from_dict({**runs.SIZES, **config})
+        albert_tf.ElectraPretrainer(config, generator_size=0.875)
+    assert not (tmp_path / "run").exists()

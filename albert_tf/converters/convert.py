@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect
+from albert_tf.converters import as_electra, detect
 from albert_tf.converters.checkpoint import Checkpoint, named_head
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, require
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from albert_tf.converters import parity
 
 VERIFY = ("none", "reload", "peer")
+TARGETS = (*detect.FORMATS, as_electra.NAME)
 
 
 def convert_checkpoint(
@@ -40,8 +41,9 @@ def convert_checkpoint(
     Args:
         source: path. Anything that `from_pretrained` reads.
         target: path. Folder to create.
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"` or
-            `"fairseq"`.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`,
+            `"fairseq"`, or `"electra"`: an ELECTRA in Hugging Face's format that
+            computes the same, with the shared weights copied to every layer.
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
         config: `AlbertConfig` or None. Used instead of the source's config.
@@ -64,19 +66,24 @@ def convert_checkpoint(
         UsageError: If an argument is invalid.
     """
     require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
-    detect.check_format(format)
+    require(format in TARGETS, f"format must be one of {', '.join(TARGETS)}", format)
     allowed = detect.compile_ignore(ignore) if ignore else None
     with detect.open_checkpoint(
         source, format=source_format, config=config, ignore=ignore
     ) as opened:
         opened.check_unknown()
         checkpoint = opened.for_head(head)
-        part = select(checkpoint, head, allowed)
+        part = before = select(checkpoint, head, allowed)
+        if format == as_electra.NAME:
+            format = as_electra.FORMAT
+            part = as_electra.rewrite(part, is_chosen=head != "auto")
+            before = select(checkpoint, part.head, allowed)
+            checkpoint = dataclasses.replace(part, notes=checkpoint.notes)
         if tokenizer is not None or checkpoint.tokenizer is not None:
             chosen = choose_tokenizer(
                 checkpoint, tokenizer, do_lower_case, keep_accents
             )
-            part.tokenizer = lambda: chosen
+            part.tokenizer = before.tokenizer = lambda: chosen
         with folders.writing(target, overwrite) as out:
             # Keras is imported after what is wrong without it.
             from albert_tf.converters import parity
@@ -89,7 +96,9 @@ def convert_checkpoint(
                 left_out = () if head == "auto" else left_out
                 _refuse_leftovers(report, allowed, left_out)
                 if verify != "none":
-                    parity.run_both(report, part, written, with_peers=verify == "peer")
+                    parity.run_both(
+                        report, before, written, with_peers=verify == "peer"
+                    )
             report.target = os.fspath(target)
             report.write(out)
         return report

@@ -159,3 +159,46 @@ def test_losses_and_gradients(kind, name, head, tmp_path):
             # Theirs gives the padding's row no gradient.
             found[pad], wanted[pad] = 0, 0
         np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=row.ours)
+
+
+UNROLLED = [
+    ("Model", name)
+    for name in peers.VARIANTS
+    if name not in ("groups2_inner2", "e_equals_d")
+]
+UNROLLED += [
+    ("ForPreTraining", "base"),
+    ("ForTokenClassification", "base"),
+    ("ForQuestionAnswering", "base"),
+    ("ForMaskedLM", "exact_gelu"),
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), UNROLLED)
+def test_an_albert_as_an_electra(name, variant, tmp_path):
+    """Theirs of ALBERT against theirs of the ELECTRA that was written."""
+    albert = peers.make_peer(name, "Albert", **peers.VARIANTS[variant])
+    albert.save_pretrained(tmp_path / "albert")
+    folders = (tmp_path / "albert", tmp_path / "electra")
+    report = convert_checkpoint(*folders, "electra", verify="peer")
+    assert {"reload", "target_peer"} <= report.outputs["layer 4"].keys()
+    assert max(max(row.values()) for row in report.outputs.values()) < 1e-5
+    kept = "Model" if name == "ForPreTraining" else name
+    electra = getattr(transformers, f"Electra{kept}")
+    electra = peers.reload_peer(electra, tmp_path / "electra")
+    batch = peers.make_batch()
+    before = peers.run_peer(albert, batch, output_hidden_states=True)
+    after = peers.run_peer(electra, batch, output_hidden_states=True)
+    pairs = zip(before.hidden_states, after.hidden_states, strict=True)
+    for expected, received in pairs:
+        torch.testing.assert_close(received, expected, atol=1e-5, rtol=1e-5)
+    expected, received = peers.peer_logits(before), peers.peer_logits(after)
+    for key, value in received.items() if kept == name else ():
+        np.testing.assert_allclose(value, expected[key], atol=1e-5, rtol=1e-5)
+    # New heads are drawn; the encoder is read whole.
+    fresh = transformers.ElectraForSequenceClassification.from_pretrained(
+        tmp_path / "electra"
+    )
+    same = fresh.electra.state_dict()
+    base = getattr(electra, "electra", electra).state_dict()
+    assert all(torch.equal(value, same[key]) for key, value in base.items())

@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from albert_tf.cli import help as help_module
-from albert_tf.converters.convert import VERIFY
+from albert_tf.converters.convert import TARGETS, VERIFY
 from albert_tf.converters.detect import FORMATS
 from tests.commands import flags_of_commands
 
@@ -56,7 +56,7 @@ def test_every_flag_of_a_long_list_has_one_place(commands):
 def test_choices_are_those_of_the_converter(commands):
     """`--help` must not import it, as it imports TensorFlow."""
     own = commands["convert_checkpoint"]
-    for name, values in (("format", FORMATS), ("from", FORMATS), ("verify", VERIFY)):
+    for name, values in (("format", TARGETS), ("from", FORMATS), ("verify", VERIFY)):
         assert own[name].parser.enum_values == list(values)
 
 

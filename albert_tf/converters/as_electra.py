@@ -1,0 +1,98 @@
+"""Describes an encoder as an ELECTRA, whose layers have weights of their own.
+
+ALBERT's encoder is ELECTRA's but for the sharing: layer norm of the embeddings in E, a
+projection to D, then BERT's blocks. With the shared block copied to every layer, all
+that runs an ELECTRA runs an ALBERT, and computes the same.
+"""
+
+import dataclasses
+import math
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import huggingface
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.table import grow
+from albert_tf.errors import UsageError, require
+from albert_tf.heads import FINE_TUNED, Head, find
+
+NAME = "electra"
+# The format in which such a model is stored.
+FORMAT = huggingface.NAME
+_POOLER = "backbone/pooler/"
+
+
+def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
+    """Returns the checkpoint of an ELECTRA that computes the same.
+
+    Args:
+        checkpoint: `Checkpoint`. It stays open, because tensors are read later.
+        is_chosen: bool. Whether the user named the head, which is then never left out.
+
+    Returns:
+        `Checkpoint`. Its notes say what is left out and how large the model is. The
+        head is left out if ELECTRA's computes something else and the encoder is of use
+        without it, as after pretraining.
+
+    Raises:
+        UsageError: If ELECTRA cannot express the encoder, or a head that is needed.
+    """
+    old = checkpoint.config
+    rule = f"{NAME}: a layer is one block, inner_group_num must be 1"
+    require(old.inner_group_num == 1, rule, old.inner_group_num)
+    rule = f"{NAME}: positions count from the table's first row, position_offset must "
+    require(old.position_offset == 0, f"{rule}be 0", old.position_offset)
+    new = old.replace(
+        family=NAME,
+        sharing="none",
+        share_layer_norm=True,
+        num_hidden_groups=1,
+        group_rule="integer",
+    )
+    row, notes = find(checkpoint.head), []
+    if reason := _why_lost(row, old, new):
+        if is_chosen or row.answers in FINE_TUNED:
+            raise UsageError(
+                f"{NAME}: cannot keep the head {row.name}, {reason}; --head=none "
+                "writes the encoder alone"
+            )
+        notes.append(f"{NAME}: the head {row.name} is left out, {reason}")
+        row = find(None)
+    tensors = {
+        name: tensor
+        for name, tensor in checkpoint.tensors.items()
+        if name.startswith("backbone/") or row.owns(name)
+    }
+    if not (row.name and row.uses_pooler):
+        left = [name for name in tensors if name.startswith(_POOLER)]
+        if left:
+            notes.append(f"{NAME}: its encoder has no pooler; the pooler is left out")
+        tensors = {name: t for name, t in tensors.items() if name not in left}
+    shared = dataclasses.replace(
+        checkpoint, head=row.name, tensors=tensors, notes=notes
+    )
+    result = grow(shared, new)
+    notes.append(
+        f"{NAME}: {new.num_hidden_layers} layers with weights of their own, "
+        f"{_size(result)}; in the source they are {_size(shared)}"
+    )
+    return result
+
+
+def _why_lost(row: Head, old: AlbertConfig, new: AlbertConfig) -> str:
+    """Returns why a head of the old model is none of the new one; empty if it is."""
+    family = huggingface.FAMILIES[NAME]
+    if row.name and not family.class_name(row.written_as or row.name):
+        return "as no class of ELECTRA has it"
+    if row.has_masked_lm and old.head_act != new.head_act:
+        return f"as ELECTRA's computes {new.head_act}, not {old.head_act}"
+    if row.name and row.uses_pooler and old.pooler_act != new.pooler_act:
+        return (
+            f"as ELECTRA's computes {new.pooler_act} where its pooler computes "
+            f"{old.pooler_act}"
+        )
+    return ""
+
+
+def _size(checkpoint: Checkpoint) -> str:
+    count = sum(math.prod(t.shape) for t in checkpoint.tensors.values())
+    return f"{count:,} parameters, {4 * count / 1e6:.1f} MB"

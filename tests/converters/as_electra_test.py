@@ -1,0 +1,161 @@
+"""An ALBERT written as an ELECTRA computes the same."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import albert_tf
+from albert_tf.converters.convert import convert_checkpoint
+from albert_tf.errors import UsageError
+from tests.commands import run_command
+from tests.tiny import SPIECE, make_model, randomize
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+# How the layers share weights, and the layouts of the embeddings.
+ENCODERS = {
+    "shared": {},
+    "groups": {"num_hidden_groups": 2, "num_hidden_layers": 4},
+    "attention": {"sharing": "attention"},
+    "ffn": {"sharing": "ffn"},
+    "own norms": {"share_layer_norm": False},
+    "bert": {"sharing": "none", "embedding_size": 12, "hidden_act": "gelu"},
+    "square": {"embedding_size": 12},
+    "electra": {"family": "electra", "hidden_act": "gelu"},
+}
+
+
+def make_folder(path, head, **changes):
+    """A folder of ours with random weights, which are also those of biases."""
+    sizes = {"vocab_size": 41, "num_hidden_layers": 3, **changes}
+    model = randomize(make_model(head, **sizes))
+    albert_tf.save_pretrained(model, path)
+    return model
+
+
+def batch_of(rows=3, length=9):
+    rng = np.random.default_rng(2)
+    mask = np.arange(length) < np.array([[length], [5], [2]][:rows])
+    batch = {
+        "token_ids": rng.integers(3, 41, (rows, length)),
+        "segment_ids": rng.integers(0, 2, (rows, length)),
+        "padding_mask": mask,
+    }
+    return {name: value.astype(np.int32) for name, value in batch.items()}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_the_encoder_is_the_same(kind, tmp_path):
+    model = make_folder(tmp_path / "ours", None, **ENCODERS[kind])
+    report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "electra")
+    layers = model.config.num_hidden_layers
+    assert report.outputs[f"layer {layers}"]["reload"] < 1e-5
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert (again.config.family, again.config.sharing) == ("electra", "none")
+    assert again.config.hidden_act == model.config.hidden_act
+    batch = batch_of()
+    for name, value in model(batch, output_hidden_states=True).items():
+        if name != "pooled_output":
+            received = again(batch, output_hidden_states=True)[name]
+            np.testing.assert_allclose(received, value, **CLOSE)
+    stored = safetensors.numpy.load_file(tmp_path / "m/model.safetensors")
+    count = sum(value.size for value in stored.values())
+    assert report.parameters == count == again.count_params()
+    note = f"{count:,} parameters, {4 * count / 1e6:.1f} MB; in the source they are"
+    assert any(note in text for text in report.notes)
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    assert config["architectures"] == ["ElectraModel"]
+
+
+@pytest.mark.parametrize(
+    ("head", "changes"),
+    [
+        ("token_classifier", {}),
+        ("question_answering", {}),
+        ("masked_lm", {"hidden_act": "gelu"}),
+        ("span_boundary", {"hidden_act": "gelu"}),
+        ("text_classifier", ENCODERS["electra"]),
+        ("discriminator", ENCODERS["electra"]),
+        ("discriminator", {}),
+    ],
+)
+def test_heads_that_compute_the_same_are_kept(head, changes, tmp_path):
+    model = make_folder(tmp_path / "ours", head, **changes)
+    ignore = "sbo_head" if head == "span_boundary" else None
+    report = convert_checkpoint(
+        tmp_path / "ours", tmp_path / "m", "electra", ignore=ignore
+    )
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert again.untrained_weights == []
+    assert report.head == head
+    if head == "span_boundary":
+        assert type(again) is albert_tf.AlbertMaskedLM
+        return
+    ours, theirs = model(batch_of()), again(batch_of())
+    for name in ours if isinstance(ours, dict) else (...,):
+        both = (x if name is ... else x[name] for x in (theirs, ours))
+        np.testing.assert_allclose(*both, **CLOSE)
+
+
+def test_heads_of_pretraining_are_left_out_with_the_reason(tmp_path):
+    make_folder(tmp_path / "ours", "pretraining")
+    report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "electra")
+    assert report.head is None and len(report.notes) == 3
+    assert "head pretraining is left out, as no class of ELECTRA" in report.notes[0]
+    assert "no pooler" in report.notes[1]
+    make_folder(tmp_path / "lm", "masked_lm")
+    report = convert_checkpoint(tmp_path / "lm", tmp_path / "n", "electra")
+    assert "as ELECTRA's computes gelu, not gelu_new" in report.notes[0]
+    assert type(albert_tf.from_pretrained(tmp_path / "n")) is albert_tf.AlbertBackbone
+
+
+@pytest.mark.parametrize(
+    ("made", "head", "changes", "message"),
+    [
+        ("text_classifier", "auto", {}, "gelu where its pooler computes tanh; --head="),
+        ("multiple_choice", "auto", {}, "cannot keep the head multiple_choice"),
+        ("beam_question_answering", "auto", {}, "no class of ELECTRA has it"),
+        ("masked_lm", "masked_lm", {}, "head masked_lm, as ELECTRA's computes gelu,"),
+        (None, "auto", {"inner_group_num": 2}, "inner_group_num must be 1, received 2"),
+        (
+            None,
+            "auto",
+            {"embedding_size": 12, "embedding_projection": "always"},
+            "needs embedding_projection=False",
+        ),
+        (
+            "masked_lm",
+            "auto",
+            {"family": "roberta", "position_offset": 2, "embedding_size": 12},
+            "position_offset must be 0, received 2",
+        ),
+    ],
+)
+def test_what_an_electra_cannot_be(made, head, changes, message, tmp_path):
+    make_folder(tmp_path / "ours", made, **changes)
+    with pytest.raises(UsageError, match=message):
+        convert_checkpoint(tmp_path / "ours", tmp_path / "m", "electra", head=head)
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_encoder_of_a_classifier_on_demand(tmp_path):
+    make_folder(tmp_path / "ours", "text_classifier")
+    folder = tmp_path / "ours"
+    report = convert_checkpoint(folder, tmp_path / "m", "electra", head=None)
+    assert report.head is None
+
+
+def test_command_with_a_tokenizer(tmp_path):
+    model = randomize(make_model("pretraining", vocab_size=30000))
+    albert_tf.save_pretrained(model, tmp_path / "ours", tokenizer=SPIECE)
+    arguments = (f"--input={tmp_path}/ours", f"--output={tmp_path}/m", "--to=electra")
+    result = run_command("convert_checkpoint", *arguments)
+    assert (result.code, result.err) == (0, "")
+    assert "note: electra: 2 layers with weights of their own, 18" in result.out
+    assert "texts with other ids, re-loaded: 0 of" in result.out
+    assert (tmp_path / "m/tokenizer.json").exists()
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    again.preprocessor(["a text"])
+    refused = run_command("convert_checkpoint", *arguments[:2], "--to=elektra")
+    assert refused.code == 2

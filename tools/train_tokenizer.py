@@ -15,7 +15,7 @@ from absl import flags, logging
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.data.corpus import corpus
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.text import train
 
 _INPUT_FILE = flags.DEFINE_string(
@@ -83,10 +83,17 @@ def _output() -> str:
             "--output_model or --output_prefix: exactly one is required, received "
             f"{_OUTPUT_MODEL.value} and {_OUTPUT_PREFIX.value}"
         )
-    if _OUTPUT_MODEL.value is not None:
-        return _OUTPUT_MODEL.value
-    suffixes = {"unigram": "model", "byte_bpe": "json", "wordpiece": "txt"}
-    return f"{_OUTPUT_PREFIX.value}.{suffixes[_MODEL_TYPE.value]}"
+    suffixes = {"unigram": ".model", "byte_bpe": ".json", "wordpiece": ".txt"}
+    suffix = suffixes[_MODEL_TYPE.value]
+    output = _OUTPUT_MODEL.value
+    if output is None:
+        return f"{_OUTPUT_PREFIX.value}{suffix}"
+    # By which other commands tell the kinds apart: any other is SentencePiece.
+    found = pathlib.PurePath(output).suffix
+    is_known = found == suffix or {found, suffix}.isdisjoint({".json", ".txt"})
+    rule = f"--output_model must end in {suffix} with --model_type={_MODEL_TYPE.value}"
+    require(is_known, rule, output)
+    return output
 
 
 if __name__ == "__main__":

@@ -183,5 +183,9 @@ def _warn_if_cased(tokenizer: Tokenizer, path: str) -> None:
 
 def find_file(folder: str, names: Iterable[str] = IN_FOLDER) -> str:
     """Returns the path of the first of these files in a folder; empty without any."""
-    paths = (files.join(folder, name) for name in names)
-    return next(filter(files.exists, paths), "")
+    paths = [files.join(folder, name) for name in names]
+    found = next(filter(files.exists, paths), "")
+    other = files.join(folder, WordPieceTokenizer.file_name)
+    if found.endswith(".model") and other in paths and files.exists(other):
+        logging.warning("%s: is not read, since %s is there, too", other, found)
+    return found

@@ -19,6 +19,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
@@ -104,12 +105,12 @@ class WordPieceTokenizer(Tokenizer):
         self.keep_accents = values.get("keep_accents", not self.do_lower_case)
         self.tokenize_chinese_chars = values["tokenize_chinese_chars"]
         try:
-            lines = data.decode("utf-8").split("\n")
+            lines = data.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as e:
             raise DataError(f"{name}: not a vocab.txt: {e}") from None
         # Tokens have no white space; a line ends in \n or \r\n.
         tokens = [line.rstrip() for line in lines[: -1 if lines[-1] == "" else None]]
-        self._set_vocabulary(tokens, (), name)
+        self._set_vocabulary(_last_of_equals(tokens, name), (), name)
         self.longest = max(map(len, tokens))
         self._folds = _Folds(self)
         self._split = functools.lru_cache(_CACHED_WORDS)(self._split_word)
@@ -294,6 +295,20 @@ def _is(name: str, char: str) -> bool:
     firsts, lasts = _classes()[name]
     place = bisect.bisect_right(firsts, ord(char)) - 1
     return place >= 0 and ord(char) <= lasts[place]
+
+
+def _last_of_equals(tokens: list[str], name: str) -> list[str]:
+    """Renames all but the last of equal tokens, which is what they are elsewhere."""
+    last = {token: i for i, token in enumerate(tokens)}
+    repeated = [i for i, token in enumerate(tokens) if last[token] != i]
+    if repeated:
+        line, again = repeated[0] + 1, last[tokens[repeated[0]]] + 1
+        logging.warning(
+            "%s: %d tokens are never used, because a later line repeats them, such as "
+            "%r in lines %d and %d",
+            *(name, len(repeated), tokens[line - 1], line, again),
+        )
+    return [t if last[t] == i else f"[repeated{i}]" for i, t in enumerate(tokens)]
 
 
 def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:

@@ -2,9 +2,9 @@
 
 Legend: `B` strings, `N` characters of all words, `W` words.
 
-It uses only operations of core TensorFlow. TensorFlow Text's FastBertTokenizer counts
-bytes, not characters, of long words and follows another Unicode version, and its
-operation trusts the serialized vocabulary that a file gives it.
+It uses only operations of core TensorFlow. TensorFlow Text's FastBertTokenizer has
+other ids for control and compatibility characters and for long words
+(docs/fidelity.md), and trusts the serialized vocabulary that a file gives it.
 """
 
 import numpy as np
@@ -40,7 +40,10 @@ class GraphWordPiece(GraphBase):
         ids = [-1, -1]
         for token_id, token in enumerate(tokenizer.vocabulary):
             state = _INSIDE if token.startswith(CONTINUES) else _WORD
-            for char in token.removeprefix(CONTINUES):
+            chars = token.removeprefix(CONTINUES)
+            if len(chars) > MAX_WORD:
+                continue  # no known word has it
+            for char in chars:
                 state = children.setdefault(state * _CODES + ord(char), len(ids))
                 if state == len(ids):
                     ids.append(-1)

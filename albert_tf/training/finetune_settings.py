@@ -61,7 +61,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         albert_config_file: With from_scratch: JSON file with the model's sizes. With
             init_checkpoint: the checkpoint's own, as the original's commands give it;
             needed only where the checkpoint has none.
-        spm_model_file: SentencePiece model or tokenizer.json, if the model has none.
+        spm_model_file: SentencePiece model, tokenizer.json or vocab.txt, if the model
+            has none.
         labels: Label names in the order of the class indices, or of the class ids (from
             0, or from 1) in train_file; a file labels.txt next to it does the same.
             Default: the task's, or those in train_file, sorted.

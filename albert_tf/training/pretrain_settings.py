@@ -31,7 +31,7 @@ class PretrainSettings(TrainingSettings):
         input_file: TFRecords: the prefix given to create_pretraining_data, or paths
             separated by commas.
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
-            model, a tokenizer.json (unigram or byte-level BPE), or a folder with one.
+            model, a tokenizer.json, WordPiece's vocab.txt, or a folder with one.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, bert (for records of --pair_policy=nsp),
             spanbert or electra (for records without labels of pairs, such as those of

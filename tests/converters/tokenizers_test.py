@@ -15,9 +15,11 @@ from albert_tf.converters.tokenizers import attach_tokenizer, choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.text.load import load_tokenizer
+from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer_json import to_json
 from albert_tf.text.train import train_tokenizer
+from tests.text.kinds import WORDPIECE
 from tests.tiny import CONFIG, GOLDEN, SPIECE
 
 
@@ -93,6 +95,24 @@ def test_every_format_keeps_case_and_accents(tmp_path, model, format):
         assert checkpoint.make_tokenizer().get_config() == options
         assert checkpoint.make_tokenizer().sha256 == tokenizer.sha256
         assert checkpoint.tokenizer_options == options
+
+
+@pytest.mark.parametrize("kind", WORDPIECE)
+def test_wordpiece_in_every_format_but_keras_hub_s(tmp_path, model, kind):
+    tokenizer = WORDPIECE[kind]
+    for format in set(FORMATS) - {"keras_hub"}:
+        path = tmp_path / format
+        load.save_pretrained(model, path, format, tokenizer=tokenizer)
+        for found in (load.load_tokenizer(path), load_tokenizer(path)):
+            assert found.get_config() == tokenizer.get_config()
+            assert found.sha256 == tokenizer.sha256
+    with pytest.raises(UsageError, match="a file .* only, received WordPieceTok"):
+        load.save_pretrained(model, tmp_path / "k", "keras_hub", tokenizer=tokenizer)
+    preprocessor = Preprocessor(tokenizer, 9)
+    preprocessor.save_assets(str(tmp_path))
+    again = Preprocessor.load_assets(str(tmp_path))
+    assert again.tokenizer.get_config() == tokenizer.get_config()
+    assert again.tokenizer.sha256 == tokenizer.sha256
 
 
 @pytest.mark.parametrize("format", ["huggingface", "tf1", "keras_hub"])

@@ -1,6 +1,7 @@
 """WordPiece against transformers' tokenizer (stored), its files and its training."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from albert_tf.text.load import load_tokenizer
 from albert_tf.text.train import train_tokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
 from tests.text.kinds import WORDPIECE, WORDPIECE_FILE
-from tests.tiny import GOLDEN
+from tests.tiny import GOLDEN, SPIECE
 
 LOWER = WORDPIECE["wordpiece"]
 ROWS = [
@@ -76,9 +77,69 @@ def test_a_folder_says_the_options(tmp_path):
     assert LOWER.with_options(do_lower_case=False).keep_accents
     with pytest.raises(UsageError, match="unknown tokenizer options digit_comma_rule"):
         load_tokenizer(tmp_path, digit_comma_rule=True)
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
-    with pytest.raises(DataError, match=r"none of its 4 tokens is \[MASK\]"):
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"none of its 0 tokens is \[PAD\] or <pad>, \[UNK\]"),
+        (
+            b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n",
+            r"none of its 4 tokens is \[MASK\] or <mask>",
+        ),
+        (LOWER.model + b"\xff\n", "not a vocab.txt: 'utf-8' .* byte 0xff in position"),
+        (LOWER.model.decode().encode("utf-16"), "not a vocab.txt: 'utf-8' codec"),
+        (b'{"model": 1}', "not the tokenizer.json of a WordPiece"),
+        (None, "expected a file, found a folder"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"vocab.txt: {message}") as raised:
         load_tokenizer(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "line"),
+    [
+        (b"\xef\xbb\xbf", b"a\0b\n" + b"x" * 10_000_000, ""),
+        (b"", b"the\n\n\n", "2 tokens are never used, .* 'the' in lines 467 and 3001"),
+    ],
+)
+def test_odd_files_are_read(tmp_path, caplog, first, more, line):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(first + LOWER.model + more)
+    found = load_tokenizer(path, do_lower_case=False)
+    assert bool(line) == bool(caplog.records) and re.search(line, caplog.text)
+    ids = found.encode("the a")
+    assert found.tokens("the a") == LOWER.tokens("the a")
+    assert found(["the a"]).to_list() == [ids]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(found.to_json()))
+    assert load_tokenizer(path).vocabulary == found.vocabulary
+
+
+def test_special_tokens_may_have_roberta_s_names():
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "##b"]
+    found = WordPieceTokenizer("\n".join(names).encode())
+    special = found.cls_id, found.pad_id, found.sep_id, found.unk_id, found.mask_id
+    assert special == (0, 1, 2, 3, 4) and found.encode_masked("ab[MASK]c") == [
+        5,
+        6,
+        4,
+        3,
+    ]
+
+
+def test_sentencepiece_beside_a_vocab_txt_is_read_and_said(tmp_path, caplog):
+    (tmp_path / "vocab.txt").write_bytes(LOWER.model)
+    (tmp_path / "spiece.model").write_bytes(SPIECE.read_bytes())
+    assert load_tokenizer(tmp_path).file_name == "spiece.model"
+    (record,) = caplog.records
+    message = f"vocab.txt: is not read, since {tmp_path}/spiece.model is there, too"
+    assert record.getMessage().endswith(message)
 
 
 _TRAIN = """

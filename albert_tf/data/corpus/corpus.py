@@ -153,6 +153,8 @@ class Corpus:
                 hint = "no such file, and no file matches it as a pattern"
                 if files.exists(part):
                     hint = f"is a folder; use a pattern such as '{part}/*.txt'"
+                elif not named and sources.NAMED.fullmatch(part):
+                    hint += f"; a source with a name needs a weight, {sources.EXAMPLE}"
                 raise DataError(f"input_file: {part}: {hint}")
             for path in matches:
                 is_new = path not in names

@@ -22,9 +22,9 @@ from albert_tf.storage import files
 from albert_tf.tables.columns import did_you_mean
 
 # Not the start of a path such as s3=x/y, or of `tfds:`.
-_NAMED = re.compile(r"([A-Za-z0-9_][\w.-]*)=(.+)")
+NAMED = re.compile(r"([A-Za-z0-9_][\w.-]*)=(.+)")
 _KEYS = ("input_file", "weight")
-_EXAMPLE = "such as news=a*.txt:0.3,web=b*.jsonl:0.7"
+EXAMPLE = "such as news=a*.txt:0.3,web=b*.jsonl:0.7"
 
 
 class NamedSource(NamedTuple):
@@ -96,7 +96,7 @@ def _read_list(inputs: str, has_temperature: bool) -> dict[str, NamedSource]:
     found: dict[str, NamedSource] = {}
     parts = list(filter(None, map(str.strip, inputs.split(","))))
     for part in parts:
-        if not (match := _NAMED.fullmatch(part)):
+        if not (match := NAMED.fullmatch(part)):
             continue
         name, path = match.groups()
         path, weight = _split_weight(path)
@@ -113,7 +113,7 @@ def _read_list(inputs: str, has_temperature: bool) -> dict[str, NamedSource]:
         other = next(part for part in parts if not part.startswith(tuple(named)))
         raise UsageError(
             "--input_file: every source needs a name and a weight if one has them, "
-            f"{_EXAMPLE}, received {other!r}"
+            f"{EXAMPLE}, received {other!r}"
         )
     return found
 
@@ -135,7 +135,7 @@ def _read_toml(path: str) -> dict[str, NamedSource]:
     require(tables, f"{path}: must name a source", error=DataError)
     found = {}
     for name, table in tables.items():
-        is_table = isinstance(table, dict) and _NAMED.fullmatch(f"{name}=x")
+        is_table = isinstance(table, dict) and NAMED.fullmatch(f"{name}=x")
         rule = f"{path}: must have a table for each source, such as [news], with a "
         rule += "name of letters, digits, '.', '_' and '-'"
         require(is_table, rule, name, error=DataError)

@@ -25,8 +25,8 @@ class CreateSettings(CorpusSettings):
             docstrings:[max_bytes=<n>]. Sources with shares of the tokens:
             news=a*.txt:0.3,web=b*.jsonl:0.7, or a TOML file with them.
         output_file: Prefix of the shards, or the .tfrecord files to write.
-        spm_model_file: Tokenizer: SentencePiece model, tokenizer.json (unigram or
-            byte-level BPE), or a folder that contains one.
+        spm_model_file: Tokenizer: SentencePiece model, tokenizer.json, WordPiece's
+            vocab.txt, or a folder that contains one.
         vocab_file: Not used; set --spm_model_file.
         input_file_mode: Only r is supported; gzip is recognized.
         language: Language, for splitting sentences.

@@ -90,7 +90,8 @@ def plan_mixture(
         seed: int. Seed of the order.
 
     Raises:
-        DataError: If a source gives no training example.
+        DataError: If a source gives no training example, or its share is too small for
+            one.
     """
     found: dict[str, dict[str, Group]] = {}
     for split, parts in summary.parts.items():
@@ -107,6 +108,12 @@ def plan_mixture(
     shares = shares_of(corpus, tokens)
     quotas = {name: share * sum(tokens.values()) for name, share in shares.items()}
     mixed, used = _mix(found["train"], quotas, read_lengths, seed)
+    for name, group in used.items():
+        if not group.records:
+            raise DataError(
+                f"input_file: source {name!r} is too small a share, {shares[name]:g}, "
+                f"to get one of the {mixed.records:,} training examples"
+            )
     groups = {"train": [mixed], "eval": list(found["eval"].values())}
     text = summary.text_of_sources
     sources = {}

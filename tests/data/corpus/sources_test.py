@@ -94,3 +94,5 @@ def test_a_corpus_reads_its_sources(tmp_path):
     message = "b.txt: must be in one source, received 'one' and 'two'"
     with pytest.raises(DataError, match=message):
         Corpus(f"one={tmp_path}/[ab].txt:0.5,two={tmp_path}/[bc].txt:0.5")
+    with pytest.raises(DataError, match="no such file.*; a source with a name needs a"):
+        Corpus("one=a.txt,two=b.txt")

@@ -141,3 +141,6 @@ def test_a_source_without_documents_is_named(tokenizer, sources):
     with pytest.raises(DataError, match="source 'web' gives no training example"):
         _make(tokenizer, sources, inputs)
     assert not list((sources / "o").iterdir())
+    inputs = f"news={sources}/news.txt:0.9999999,web={sources}/web.txt:0.0000001"
+    with pytest.raises(DataError, match="'web' is too small a share, 1e-07, to get"):
+        _make(tokenizer, sources, inputs)

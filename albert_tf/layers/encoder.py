@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import keras
 from keras import ops
+from keras.initializers import GlorotUniform
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention, attention_bias
@@ -93,8 +94,11 @@ class SharedEncoder(ConfiguredLayer):
         part = 1000
         self.embedding_projection = None
         if config.has_embedding_projection:
+            own = {}
+            if config.family == "electra":  # Keras's default, as in the original
+                own["kernel_initializer"] = GlorotUniform(self.seed_of(part))
             self.embedding_projection = self.add_dense(
-                config.hidden_size, "embedding_projection", part
+                config.hidden_size, "embedding_projection", part, **own
             )
             part += 1
         count = [max(column) + 1 for column in zip(*self.table, strict=True)]

@@ -89,7 +89,9 @@ class DiscriminatorHead(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.dense = self.add_dense(config.hidden_size, "dense")
-        self.prediction = self.add_dense(1, "prediction", 1)
+        # Keras's default, which the original kept for this layer.
+        glorot = keras.initializers.GlorotUniform(self.seed_of(1))
+        self.prediction = self.add_dense(1, "prediction", kernel_initializer=glorot)
 
     def build(self, input_shape=None):
         for layer in (self.dense, self.prediction):

@@ -396,11 +396,9 @@ class Configured:
 
     def add_dense(self, units: int, name: str, part: int = 0, **kwargs):
         """Returns a dense layer of the same dtype, unless `kwargs` has another."""
-        kwargs = {"dtype": self.dtype_policy, **kwargs}
-        initializer = self.initial_values(part)
-        return keras.layers.Dense(
-            units, kernel_initializer=initializer, name=name, **kwargs
-        )
+        values = {"dtype": self.dtype_policy}
+        values["kernel_initializer"] = self.initial_values(part)
+        return keras.layers.Dense(units, name=name, **{**values, **kwargs})
 
     def add_layer_norm(self, name: str, **kwargs) -> LayerNorm:
         """Returns a layer norm, as `add_dense` a dense layer."""

@@ -148,7 +148,7 @@ class DivergenceGuard(Callback):
 def _not_finite(results: Mapping[str, Any]) -> str:
     """Says which of several losses are not finite, as far as the sums show it."""
     ending = "_loss_sum"
-    sums = {k.removesuffix(ending): v for k, v in results.items() if k.endswith(ending)}
+    sums = {k.removesuffix("_sum"): v for k, v in results.items() if k.endswith(ending)}
     names = [name for name, value in sums.items() if not math.isfinite(value)]
     return f", of {' and '.join(names)}" if names and len(sums) > 1 else ""
 

@@ -17,6 +17,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.electra import ElectraPretrainer, sample
 from albert_tf.objectives.pretraining import ELECTRA
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.training.callbacks import DivergedError, DivergenceGuard
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests import tiny
@@ -296,6 +297,25 @@ def make_step(strategy, sharing="tied", dropout=0.0, **options):
     return TrainStep(model, ELECTRA, optimizer, strategy, seed=1, **options)
 
 
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ("generator/mlm_head/output_bias", "of generator_loss"),
+        ("discriminator/prediction/bias", "of rtd_loss"),
+        ("backbone/embeddings/position_embeddings", "of generator_loss and rtd_loss"),
+    ],
+)
+def test_a_divergence_names_its_net(weight, said):
+    step = make_step(tf.distribute.get_strategy())
+    variable = weight_names(step.model)[weight]
+    variable.assign(np.full(variable.shape, np.nan))
+    rows = tf.data.Dataset.from_tensors(make_batch(8))
+    batches = distribute(step.strategy, lambda *_: rows)
+    results = step.train(iter(batches), 1)
+    with pytest.raises(DivergedError, match=rf"loss is nan at step 1, {said} \("):
+        DivergenceGuard().on_step(0, results)
+
+
 def train(step, count=50, first=0):
     batches = [make_batch(8, seed) for seed in range(first, first + count)]
     rows = {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}
@@ -374,3 +394,20 @@ def test_nothing_but_numbers_is_said_of_an_untrained_model():
     assert f"(trivial baseline {metrics['rtd_baseline']:.3f})" in line
     outputs["discriminator_logits"][:] = np.nan
     assert np.isnan(metrics_of(outputs, batch)["loss"])
+
+
+def test_initial_values_are_the_original_s():
+    config = CONFIG.replace(embedding_size=30, hidden_size=60, family="electra")
+    names = weight_names(ElectraPretrainer(config, seed=1, generator_size=0.5))
+    found = {k: np.abs(v.numpy()) for k, v in names.items() if k.endswith("kernel")}
+    glorot = {
+        "backbone/encoder/embedding_projection": 90,
+        "discriminator/prediction": 61,
+    }
+    for name, fans in glorot.items():
+        values = found.pop(f"{name}/kernel")
+        limit = (6 / fans) ** 0.5
+        assert 0.9 * limit < values.max() <= limit
+        assert values.mean() == pytest.approx(limit / 2, rel=0.25)
+    for name, values in found.items():
+        assert values.max() <= 2 * config.initializer_range, name

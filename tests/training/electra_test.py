@@ -11,6 +11,7 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import folders
 from albert_tf.training import pretrain
 from albert_tf.training.pretrain_settings import PretrainSettings
+from tests import tiny
 from tests.reports.parsed_page import ParsedPage
 from tests.training import runs
 from tests.training.runs import lines_of, run_pretraining
@@ -28,7 +29,9 @@ def run(folder, records, **changes):
     return folder / "run"
 
 
-@pytest.mark.parametrize("sharing", SHARING)
+@pytest.mark.parametrize(
+    "sharing", ["tied", *(pytest.param(x, marks=pytest.mark.slow) for x in SHARING[1:])]
+)
 def test_a_run_leaves_a_discriminator_and_a_generator(
     sharing, records, tmp_path, capfd
 ):
@@ -121,6 +124,7 @@ def start_of(folder, path, **given):
         )
 
 
+@pytest.mark.slow
 def test_what_is_refused_names_the_right_folder(records, tmp_path):
     out = run(tmp_path, records, num_train_steps=1, num_warmup_steps=0)
     with pytest.raises(UsageError, match=r"model: is ELECTRA's disc.* generator/"):
@@ -193,3 +197,28 @@ def test_generators_that_cannot_be_built_leave_no_folder(records, tmp_path):
         config = albert_tf.AlbertConfig.from_dict({**runs.SIZES, **config})
         albert_tf.ElectraPretrainer(config, generator_size=0.875)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_run_killed_between_its_two_models_is_continued(records, tmp_path):
+    data = str(records(pair_policy="segments", max_seq_length=64))
+    given = {"input_file": data, **ELECTRA, "embedding_sharing": "disentangled"}
+    for name, moment in (("whole", "never"), ("killed", "model")):
+        values = runs.pretraining(tmp_path, SMALL, **given, output_dir=tmp_path / name)
+        # The first manifest is the generator's, which is not in its place then.
+        runs.execute("pretrain", values, moment, 2)
+    killed = tmp_path / "killed"
+    folders.verify(killed / "generator")
+    assert not (killed / "model").exists()
+    # Both nets are those of the last checkpoint until then.
+    both = [albert_tf.from_pretrained(killed, head) for head in ("auto", "masked_lm")]
+    run_pretraining(tmp_path, SMALL, **given, output_dir=killed)
+    runs.assert_same_run(tmp_path / "whole", killed)
+    for folder, before in zip(("model", "generator"), both, strict=True):
+        tiny.assert_same_weights(albert_tf.from_pretrained(killed / folder), before)
+    assert not [p.name for p in killed.iterdir() if ".tmp-" in p.name]
+    # A damaged generator is made again from the checkpoint, as a damaged model is.
+    path = killed / "generator/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    run_pretraining(tmp_path, SMALL, **given, output_dir=killed)
+    runs.assert_same_run(tmp_path / "whole", killed)

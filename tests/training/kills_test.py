@@ -32,6 +32,7 @@ PRETRAINING = {
     for packing in (False, True)
 }
 PRETRAINING["float32, packed, spans"] = ("float32", True)
+PRETRAINING["float32, packed, electra"] = ("float32", True)
 CASES = [*PRETRAINING, *runs.FAMILIES]
 
 
@@ -40,16 +41,21 @@ def job(request, tmp_path, longer, records):
     """A command, its settings, and its folders if it is left alone and if killed."""
     if request.param in PRETRAINING:
         precision, packing = PRETRAINING[request.param]
-        of_spans = {"pair_policy": "none"} if "spans" in request.param else {}
+        others = {"spans": "spanbert", "electra": "electra"}
+        learned = others.get(request.param.rpartition(", ")[2])
+        unlabelled = {"pair_policy": "none"} if learned else {}
         data = str(runs.RECORDS)
         if packing:
-            data = records(max_seq_length=128, **of_spans)
+            data = records(max_seq_length=128, **unlabelled)
         values = runs.pretraining(tmp_path, input_file=data, eval_file=data, **MANY)
         values |= {"precision": precision, "packing": packing}
         if packing:
             values["max_predictions_per_seq"] = None
-        if of_spans:
-            values["objective"] = "spanbert"
+        if learned:
+            values["objective"] = learned
+        if learned == "electra":
+            values |= {"generator_size": 0.5, "embedding_sharing": "disentangled"}
+            values |= {"keep_best": "rtd_auc"}
         command = "pretrain"
     else:
         command, values = "finetune", family(request.param, tmp_path, longer)

@@ -180,7 +180,9 @@ def lines_of(folder, split=None) -> list[dict]:
 def assert_same_run(one, other) -> None:
     """Compares what two finished runs left, to the bit."""
     names = ["metrics.json", "config.json", "samples.jsonl", "model.safetensors"]
-    names += ["model/model.safetensors", "model/config.json"]
+    folders = ("model", "generator", "best", "best/generator")
+    inside = ("model.safetensors", "config.json")
+    names += [f"{folder}/{name}" for folder in folders for name in inside]
     names += [path.name for path in one.glob("*predictions*")]
     for name in names:
         exists = [(folder / name).exists() for folder in (one, other)]

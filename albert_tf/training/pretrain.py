@@ -28,6 +28,7 @@ from albert_tf.training.run_folder import (
     BEST_FOLDER,
     CHECKPOINT_FOLDER,
     RunFolder,
+    as_begun,
 )
 from albert_tf.training.start import content_of, make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
@@ -52,6 +53,7 @@ def pretrain(settings: PretrainSettings) -> str:
     """
     objective = find_objective(settings)
     with devices(settings) as strategy:
+        settings = as_begun(settings, objective.settings)
         run = Pretraining(objective.complete(settings), strategy, objective)
         run.execute()
         return run.result()

@@ -132,15 +132,7 @@ class RunFolder:
 
     def record(self) -> dict[str, Any]:
         """Returns what is recorded of the run."""
-        path = self.join(RUN_FILE)
-        try:
-            record = dict(json.loads(files.read_text(path)))
-            parts = {"settings": record["settings"], "content": record.get("content")}
-            return record | {name: dict(part or {}) for name, part in parts.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            if isinstance(e, DataError):
-                raise
-            raise DataError(f"{path}: must be the JSON record of a run") from None
+        return _read_record(self.join(RUN_FILE))
 
     def join(self, *names: str) -> str:
         """Returns a path inside the folder."""
@@ -341,6 +333,38 @@ class RunFolder:
         names = [name for name, key in self._content_of.items() if key == content]
         given = [f"--{n}={self.identity[n]}" for n in names if self.identity.get(n)]
         return f" ({', '.join(given)})" if given else ""
+
+
+def _read_record(path: str) -> dict[str, Any]:
+    try:
+        record = dict(json.loads(files.read_text(path)))
+        parts = {"settings": record["settings"], "content": record.get("content")}
+        return record | {name: dict(part or {}) for name, part in parts.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        if isinstance(e, DataError):
+            raise
+        raise DataError(f"{path}: must be the JSON record of a run") from None
+
+
+def as_begun(settings: TrainingSettings, names: Iterable[str]) -> TrainingSettings:
+    """Returns settings with the values of the run in their folder where they are None.
+
+    So that a run goes on as it began, whatever the defaults are in a later version.
+
+    Args:
+        settings: `TrainingSettings`.
+        names: iterable of str. The settings.
+
+    Raises:
+        DataError: If the record of the run is damaged.
+    """
+    path = files.join(settings.output_dir, RUN_FILE)
+    if not settings.output_dir or not files.exists(path):
+        return settings
+    recorded = _read_record(path)["settings"]
+    missing = [name for name in names if getattr(settings, name) is None]
+    values = {name: recorded[name] for name in missing if name in recorded}
+    return dataclasses.replace(settings, **values)
 
 
 def describe_command(settings: TrainingSettings) -> dict[str, Any]:

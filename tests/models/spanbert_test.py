@@ -170,6 +170,19 @@ def test_targets_are_the_first_tokens_of_spans_inside_the_text(kind, edges):
         assert not expected[2:].any()
 
 
+def test_bfloat16_computes_the_same_in_fewer_digits():
+    found = {}
+    for dtype in ("float32", "mixed_bfloat16"):
+        model = make_model("span_boundary", vocab_size=V, max_span=4, dtype=dtype)
+        outputs = randomize(model)(SINGLE)
+        for name in ("mlm_logits", "sbo_logits"):
+            assert keras.backend.standardize_dtype(outputs[name].dtype) == "float32"
+        means = SPANBERT.means(SPANBERT.sums(outputs, SINGLE))
+        found[dtype] = [float(means[name]) for name in ("mlm_loss", "sbo_loss")]
+    assert found["mixed_bfloat16"] == pytest.approx(found["float32"], rel=0.03)
+    assert found["mixed_bfloat16"] != found["float32"]
+
+
 def test_runs_of_neighbours_are_spans():
     spans = masked_spans([[2, 3, 4, 7, 9, 0]], [[1, 1, 1, 1, 1, 0]])
     found = np.array([keras.ops.convert_to_numpy(x)[0, :5] for x in spans])

@@ -16,7 +16,7 @@ import keras
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, huggingface, keras_model, nets, own_format
+from albert_tf.converters import detect, huggingface, keras_model, nets, own_format, tf1
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError, require
@@ -257,7 +257,8 @@ def write_files(
 ) -> None:
     """Writes the files of a checkpoint into a folder that is being written.
 
-    Of two nets, the one that is not fine-tuned gets a folder inside.
+    Of two nets, the one that is not fine-tuned gets a folder inside, except in the
+    original's format, in which one file holds both.
 
     Args:
         checkpoint: `Checkpoint`. What to write.
@@ -265,6 +266,8 @@ def write_files(
         format: str. Name of the format; see `save_pretrained`.
     """
     detect.check_format(format)
+    if format == tf1.NAME:
+        checkpoint = nets.main_of(checkpoint)
     *others, (_, main) = nets.split(checkpoint).items()
     for folder, net in others:
         inside = folders.FolderWriter(os.path.join(out.path, folder))

@@ -89,17 +89,23 @@ class Objective:
         )
         return dataclasses.replace(self, terms=tuple(terms))
 
-    def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
+    def by_name(self, outputs: Any) -> Mapping[str, Any]:
+        """Returns outputs as a dict; a model with a single one gives it without."""
+        if isinstance(outputs, Mapping):
+            return outputs
+        return {self.terms[0].logits: outputs}
+
+    def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict:
         """Returns summed losses, hits and weights of a batch.
 
         Args:
-            outputs: dict. Outputs of the model.
+            outputs: dict, or the logits of the first term alone. What the model gives.
             batch: dict. The batch that the outputs belong to.
 
         Returns:
             dict of float32 scalars by `sum_names`; zeros for a term without labels.
         """
-        sums = {}
+        outputs, sums = self.by_name(outputs), {}
         for term in self.terms:
             if not term.is_in(batch):
                 sums |= {name: ops.zeros((), "float32") for name in term.sum_names}
@@ -252,6 +258,13 @@ BERT = Objective(
     pair_policies=("nsp", *features.UNLABELLED_POLICIES),
     settings={"masking": "bert"},
 )
+ROBERTA = Objective(
+    name="roberta",
+    terms=(MASKED_LM,),
+    pair_policies=features.UNLABELLED_POLICIES,
+    head="masked_lm",
+    settings={"masking": "roberta"},
+)
 SPANBERT = Objective(
     name="spanbert",
     terms=(MASKED_LM, SPAN_BOUNDARY),
@@ -299,7 +312,7 @@ ELECTRA = Objective(
     ),
     sample_draws=True,
 )
-OBJECTIVES = {one.name: one for one in (ALBERT, BERT, SPANBERT, ELECTRA)}
+OBJECTIVES = {one.name: one for one in (ALBERT, BERT, ROBERTA, SPANBERT, ELECTRA)}
 
 
 def pretraining_loss(outputs: dict, batch: dict) -> dict:

@@ -22,7 +22,7 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
 
 # Policies whose examples have two segments.
-_OF_SEGMENTS = ("clean", "original", "nsp")
+_OF_SEGMENTS = ("clean", "original", "nsp", "segments")
 
 
 def check_files(settings: PretrainSettings) -> None:

@@ -34,7 +34,7 @@ class PretrainSettings(TrainingSettings):
             model, a tokenizer.json, WordPiece's vocab.txt, or a folder with one.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, bert (for records of --pair_policy=nsp),
-            spanbert or electra (for records without labels of pairs, such as those of
+            roberta, spanbert or electra (for records without labels, such as those of
             --pair_policy=none). It sets model, losses and --masking.
         pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that
             of the masked tokens has weight 1.

@@ -248,6 +248,31 @@ def test_generators_that_do_not_fit(changes, message, tmp_path):
     assert report.head == "discriminator"
 
 
+@pytest.mark.parametrize("sharing", ["tied", "disentangled", "none"])
+@pytest.mark.parametrize("way", ["saved", "converted"])
+def test_two_nets_that_were_trained_together(sharing, way, tmp_path):
+    """The embeddings that the nets read are stored, whatever they are made of."""
+    # Only where E is the generator's width, the original has embeddings of its own.
+    config = CONFIG.replace(embedding_size=6, hidden_size=12, intermediate_size=24)
+    sizes = {"generator_size": 0.5, "embedding_sharing": sharing}
+    model = randomize(albert_tf.ElectraPretrainer(config, seed=1, **sizes))
+    albert_tf.save_pretrained(model, tmp_path / "ours")
+    if way == "saved":
+        albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    else:
+        report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "tf1")
+        assert len(report.matched) > 2 * len(weight_names(model)) / 3
+    for head in ("discriminator", "masked_lm"):
+        ours = albert_tf.from_pretrained(tmp_path / "ours", head=head)
+        again = albert_tf.from_pretrained(tmp_path / "m", head=head)
+        assert again.config == ours.config and again.untrained_weights == []
+        assert_same_weights(again, ours)
+    names = stored_tensors(tmp_path / "m" / tf1.PREFIX)
+    own = any(name.startswith("generator/embeddings/") for name in names)
+    assert own == (sharing != "tied")
+    assert not (tmp_path / "m/generator").exists()
+
+
 def without(shapes, *names):
     return {k: v for k, v in shapes.items() if not re.search("|".join(names), k)}
 

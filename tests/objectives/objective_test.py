@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from albert_tf.objectives.pretraining import ALBERT, ELECTRA, pretraining_loss
+from albert_tf.objectives.pretraining import ALBERT, ELECTRA, ROBERTA, pretraining_loss
 
 B, P, V = 3, 5, 11
 
@@ -58,6 +58,15 @@ def test_means_are_those_of_the_original(outputs, batch):
     assert means["mlm_accuracy"] == pytest.approx(hits.sum() / weights.sum(), abs=1e-6)
     sop_hits = outputs["sop_logits"].argmax(-1) == labels
     assert means["sop_accuracy"] == pytest.approx(sop_hits.mean())
+
+
+def test_a_model_may_give_the_logits_of_masks_alone(outputs, batch):
+    logits = outputs["mlm_logits"]
+    means = numbers(ROBERTA.means(ROBERTA.sums(logits, batch)))
+    assert means == numbers(ROBERTA.means(ROBERTA.sums(outputs, batch)))
+    expected = numbers(pretraining_loss(outputs, batch))
+    assert means["loss"] == means["mlm_loss"] == expected["mlm_loss"]
+    assert list(means) == ["loss", "mlm_loss", "mlm_accuracy"]
 
 
 def test_the_loss_about_pairs_has_a_weight(outputs, batch):

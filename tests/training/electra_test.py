@@ -29,16 +29,22 @@ def run(folder, records, **changes):
     return folder / "run"
 
 
-@pytest.mark.parametrize(
-    "sharing", ["tied", *(pytest.param(x, marks=pytest.mark.slow) for x in SHARING[1:])]
-)
-def test_a_run_leaves_a_discriminator_and_a_generator(
-    sharing, records, tmp_path, capfd
-):
-    options = {"tied": {"packing": True, "max_predictions_per_seq": None}}
-    options["disentangled"] = {"ema_decay": 0.5, "export_weights": "average"}
-    best = {"keep_best": "rtd_auc", "eval_steps": 2, "embedding_sharing": sharing}
-    out = run(tmp_path, records, **best, **options.get(sharing, {}))
+SETTINGS = {
+    "tied": {"packing": True, "max_predictions_per_seq": None},
+    "disentangled": {"ema_decay": 0.5, "export_weights": "average"},
+    "none": {"precision": "bfloat16", "jit_compile": True},
+    # One block for both nets, which the generator applies once.
+    "block": {"share_encoder": True, "generator_size": None, "generator_layers": 0.5},
+}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in list(SETTINGS)[1:]]
+
+
+@pytest.mark.parametrize("sharing", ["tied", *SLOW])
+def test_a_run_leaves_two_models(sharing, records, tmp_path, capfd):
+    best = {"keep_best": "rtd_auc", "eval_steps": 2, **SETTINGS[sharing]}
+    if sharing in SHARING:
+        best["embedding_sharing"] = sharing
+    out = run(tmp_path, records, **best)
     said = capfd.readouterr().err
     assert "generator accuracy" in said and "RTD accuracy" in said
     for line in lines_of(out):

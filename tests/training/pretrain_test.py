@@ -34,6 +34,7 @@ from tests import tiny
 from tests.commands import run_command
 from tests.openings import count_openings
 from tests.reports.parsed_page import ParsedPage
+from tests.text import kinds
 from tests.training import runs
 from tests.training.runs import lines_of, run_pretraining
 
@@ -390,8 +391,9 @@ def test_objectives_and_the_weight_of_their_pair_loss(tmp_path):
         )
         with contextlib.nullcontext() if name in OBJECTIVES else refused:
             terms = pretrain.find_objective(PretrainSettings(**values)).terms
-            second = {"spanbert": 1.0, "electra": 50.0}.get(name, 0.5)
-            assert [term.loss_weight for term in terms] == [1.0, second]
+            others = {"spanbert": [1.0], "electra": [50.0], "roberta": []}
+            others = others.get(name, [0.5])
+            assert [term.loss_weight for term in terms] == [1.0, *others]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -401,8 +403,8 @@ def test_an_objective_decides_what_is_not_given(tmp_path, name):
     settings = PretrainSettings(**runs.pretraining(tmp_path, **given))
     objective = pretrain.find_objective(settings)
     assert objective.complete(settings).masking == name
-    other = dataclasses.replace(settings, masking="roberta")
-    assert objective.complete(other).masking == "roberta"
+    other = dataclasses.replace(settings, masking="bert_wwm")
+    assert objective.complete(other).masking == "bert_wwm"
     # A run that has begun goes on as it began, also if the default is another now.
     assert as_begun(settings, objective.settings) == settings
     (tmp_path / "run").mkdir()
@@ -411,8 +413,8 @@ def test_an_objective_decides_what_is_not_given(tmp_path, name):
     (tmp_path / "run/run.json").write_text(json.dumps(record))
     begun = objective.complete(as_begun(settings, objective.settings))
     assert RunFolder(begun).identity["masking"] == "electra"
-    assert as_begun(other, objective.settings).masking == "roberta"
-    with pytest.raises(UsageError, match="--masking='electra'; received --masking='ro"):
+    assert as_begun(other, objective.settings).masking == "bert_wwm"
+    with pytest.raises(UsageError, match="--masking='electra'; received --masking='be"):
         RunFolder(objective.complete(other))
     targets = [t.weights for t in objective.terms if callable(t.weights)]
     assert targets == [SpanTargets(7, "all")] * (name == "spanbert")
@@ -451,6 +453,42 @@ def test_spans_from_records_to_the_model(records, tmp_path, capfd):
         config, head = opened.config, OBJECTIVES["spanbert"].head
         with pytest.raises(DataError, match=r"position_embeddings .* shape \(5, 200\)"):
             make_pretrainer(PretrainSettings(**values), opened, config, head, "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", [False, True])
+def test_roberta_from_records_to_the_model(records, tmp_path, capfd, packing):
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_bytes(kinds.BPE.replace(b"[MASK]", b"<mask>"))
+    made = {"spm_model_file": str(tokenizer), "max_seq_length": 64}
+    data, out = records(pair_policy="doc_sentences", **made), tmp_path / "run"
+    given = {**made, "input_file": data, "eval_file": data, "packing": packing}
+    given |= {"max_predictions_per_seq": None, "num_train_steps": 4, "log_steps": 2}
+    given |= {"objective": "roberta", "keep_best": "mlm_accuracy"}
+    given |= {"eval_steps": 4, "sample_texts": ("The [MASK] sat.",)}
+    sizes = {"family": "roberta", "type_vocab_size": 1, "position_offset": 1}
+    sizes |= {**SMALL, "format": "albert_tf", "vocab_size": 800}
+    run_pretraining(tmp_path, sizes, **given)
+    assert "MLM accuracy" in capfd.readouterr().err
+    for line in lines_of(out):
+        assert line["loss"] == line["mlm_loss"]
+        assert not [name for name in line if name.startswith(("sop", "nsp"))]
+    record = json.loads((out / "run.json").read_text())
+    assert record["settings"]["masking"] == "roberta"
+    assert "| MLM accuracy |" in (out / "README.md").read_text()
+    (answer,) = json.loads((out / "samples.jsonl").read_text())["answers"]
+    assert len(answer["masks"]) == 1
+    for folder in ("model", "best"):
+        model = albert_tf.from_pretrained(out / folder)
+        assert type(model) is albert_tf.AlbertMaskedLM
+        assert model.config.family == "roberta" and not model.untrained_weights
+    assert (
+        len(albert_tf.FillMask.from_pretrained(out / "model")("The [MASK] sat.")) == 5
+    )
+    # Records of pairs have segments that the model has not.
+    wrong = records(pair_policy="segments", **made)
+    with pytest.raises(UsageError, match="needs records of one segment.*segments"):
+        run_pretraining(tmp_path, sizes, **given | {"input_file": wrong})
 
 
 @pytest.mark.slow

@@ -82,13 +82,13 @@ def write_lines(input_file: str, path: str, max_bytes: int) -> int:
     return os.path.getsize(path)
 
 
-def train_spm(text: str, folder: str) -> str:
+def train_spm(text: str, folder: str, vocab_size: int = _VOCAB_SIZE) -> str:
     """Trains a tokenizer on a text and returns its file, in the folder."""
     from albert_tf.text.train import train_tokenizer
 
     path = os.path.join(folder, "spiece.model")
     lines = (line for document in open_corpus(text, "lines") for line in document)
-    train_tokenizer(lines, path, vocab_size=_VOCAB_SIZE)
+    train_tokenizer(lines, path, vocab_size=vocab_size)
     return path
 
 

@@ -32,6 +32,8 @@ class Report(NamedTuple):
         series: dict or None. Lists of numbers that the rows follow from, for the JSON.
         picture: bytes or None. A PNG.
         notes: tuple of str. Sentences on what the table lacks.
+        text: str. Markdown in the place of the rows' table; the rows are then only in
+            the JSON.
     """
 
     title: str
@@ -39,13 +41,18 @@ class Report(NamedTuple):
     series: dict[str, Any] | None = None
     picture: bytes | None = None
     notes: tuple[str, ...] = ()
+    text: str = ""
 
 
 def to_markdown(report: Report, about: dict[str, Any]) -> str:
     """Returns a table, and what was measured where."""
     title, rows = report.title, report.rows
-    lines = [f"# {title}", "", "| what | measured | aim |", "|---|---|---|"]
-    lines += [f"| {row.name} | {row.text()} | {row.target} |" for row in rows]
+    lines = [f"# {title}", ""]
+    if report.text:
+        lines.append(report.text)
+    else:
+        lines += ["| what | measured | aim |", "|---|---|---|"]
+        lines += [f"| {row.name} | {row.text()} | {row.target} |" for row in rows]
     lines += ["", *report.notes] if report.notes else []
     cpu = about["cpu"]
     versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items() if v)

@@ -6,6 +6,10 @@ Trainer does. Rows are full, a sixth of the tokens is to be predicted. The work 
 of a user of either, and not the same: transformers scores the vocabulary at every
 token, this package at those to be predicted.
 
+Or it measures a step of other objectives in turns with one of ALBERT's: the same
+encoder, rows and masked tokens. ELECTRA has a generator of a quarter of the width, and
+SpanBERT's head predicts each masked token a second time.
+
 Legend: `B` batch, `T` sequence, `P` predictions.
 """
 
@@ -17,8 +21,10 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
+from albert_tf.heads import find as find_head
 from albert_tf.models.masked_lm import AlbertPretrainer
-from albert_tf.objectives.pretraining import ALBERT
+from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES, Objective
 from albert_tf.optimizers.create import create_optimizer
 from benchmarks import peer
 from benchmarks.operations import profile_operations
@@ -28,6 +34,7 @@ from benchmarks.turns import seconds_in_turns
 _RATE = 1e-5
 _SEED = 12345
 _AIMS = {"bfloat16": "at least 1.35", "float32": "at least 1.2"}
+_OBJECTIVE_AIMS = {"electra": "at most 1.35", "spanbert": "at most 1.15"}
 # Label that transformers' loss ignores.
 _IGNORED = -100
 
@@ -43,6 +50,8 @@ class Settings:
         precision: str. "bfloat16" or "float32".
         jit_compile: bool. Whether XLA compiles our step.
         fuse: bool. Whether it compiles the activation, if not the step.
+        objectives: tuple of str. Names of the objectives to compare with ALBERT's; if
+            empty, ALBERT's is compared with transformers.
     """
 
     preset: str = "albert_base_v2"
@@ -51,22 +60,26 @@ class Settings:
     precision: str = "bfloat16"
     jit_compile: bool = False
     fuse: bool = True
+    objectives: tuple[str, ...] = ()
 
 
 def run(settings: Settings) -> Report:
     """Trains in turns; returns the time of a step, and where ours goes.
 
     Raises:
-        UsageError: If transformers or torch is not installed.
+        UsageError: If transformers or torch is not installed, or there is no such
+            objective.
     """
+    if settings.objectives:
+        return _compare_objectives(settings)
     peer.require("step")
     config = AlbertConfig.from_preset(settings.preset)
-    policy = {"bfloat16": "mixed_bfloat16"}.get(settings.precision, settings.precision)
+    policy = _policy(settings)
     rows = []
     for rows_of_batch, length in settings.shapes:
         model = AlbertPretrainer(config, seed=_SEED, dtype=policy)
         batch = random_batch(config, rows_of_batch, length)
-        ours = _ours(settings, model, batch)
+        ours = _ours(settings, model, ALBERT, batch)
         theirs = _theirs(settings, model, batch)
         shape = f"{rows_of_batch} x {length}"
         seconds = seconds_in_turns(
@@ -95,6 +108,42 @@ def run(settings: Settings) -> Report:
     return Report(f"Benchmark of a pretraining step, {settings.precision}", rows)
 
 
+def _policy(settings: Settings) -> str:
+    return {"bfloat16": "mixed_bfloat16"}.get(settings.precision, settings.precision)
+
+
+def _compare_objectives(settings: Settings) -> Report:
+    """Returns the time of a step of every objective, and its ratio to ALBERT's."""
+    others = [name for name in OBJECTIVES if name != ALBERT.name]
+    rule = f"--objective must be some of {', '.join(others)}, each once"
+    names = settings.objectives
+    fits = set(names) <= set(others) and len(set(names)) == len(names)
+    require(fits, rule, ",".join(names))
+    config = AlbertConfig.from_preset(settings.preset)
+    rows = []
+    for rows_of_batch, length in settings.shapes:
+        batch = random_batch(config, rows_of_batch, length)
+        shape = f"{rows_of_batch} x {length}"
+        contestants = {}
+        for name in (ALBERT.name, *names):
+            objective = OBJECTIVES[name]
+            model = find_head(objective.head).load_class()(
+                config, seed=_SEED, dtype=_policy(settings)
+            )
+            contestants[name] = _ours(settings, model, objective, batch)
+        found = seconds_in_turns(contestants, settings.steps, shape)
+        medians = {name: statistics.median(times) for name, times in found.items()}
+        for name, times in found.items():
+            details = {"seconds": [round(one, 4) for one in times]}
+            milliseconds = 1e3 * medians[name]
+            rows.append(Row(f"{shape}: {name}", milliseconds, "ms", details=details))
+        for name in names:
+            ratio = medians[name] / medians[ALBERT.name]
+            aim = _OBJECTIVE_AIMS.get(name, "")
+            rows.append(Row(f"{shape}: {name} / {ALBERT.name}", ratio, "", aim))
+    return Report(f"Pretraining steps of objectives, {settings.precision}", rows)
+
+
 def random_batch(config: AlbertConfig, rows: int, length: int) -> dict[str, np.ndarray]:
     """Returns a pretraining batch of full rows of random tokens.
 
@@ -117,12 +166,13 @@ def random_batch(config: AlbertConfig, rows: int, length: int) -> dict[str, np.n
             5, config.vocab_size, (rows, predictions), dtype=np.int32
         ),
         features.MASK_WEIGHTS: np.ones((rows, predictions), np.float32),
+        features.SAMPLE_DRAWS: rng.random((rows, predictions), np.float32),
         features.SENTENCE_ORDER_LABELS: rng.integers(0, 2, rows, dtype=np.int32),
         features.SENTENCE_ORDER_WEIGHTS: np.ones(rows, np.float32),
     }
 
 
-def _ours(settings, model, batch) -> Callable[[], None]:
+def _ours(settings: Settings, model, objective: Objective, batch) -> Callable[[], None]:
     """Returns a function that trains a step, as `pretrain` does."""
     import tensorflow as tf
 
@@ -132,7 +182,7 @@ def _ours(settings, model, batch) -> Callable[[], None]:
     optimizer = create_optimizer("adamw", learning_rate=_RATE, num_train_steps=10**6)
     step = TrainStep(
         model,
-        ALBERT,
+        objective,
         optimizer,
         strategy,
         seed=_SEED,

@@ -11,8 +11,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
     """Measures a topic.
 
     Args:
-        topic: str. "data", "convert", "finetune", "step", "serving", "predict" or
-            "fidelity".
+        topic: str. "data", "convert", "finetune", "step", "serving", "predict",
+            "fidelity" or "objectives".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -30,6 +30,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return _measure_prediction(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
+    if topic == "objectives":
+        return _measure_objectives(values)
     from benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
@@ -94,6 +96,7 @@ def _measure_step(values: Mapping[str, Any]) -> Report:
         precision=values["precision"],
         jit_compile=values["jit_compile"],
         fuse=values["fuse_elementwise"],
+        objectives=tuple(values["objective"]),
     )
     return step_speed.run(settings)
 
@@ -148,3 +151,24 @@ def _measure_fidelity(values: Mapping[str, Any]) -> Report:
     if not values["recording_dir"]:
         raise UsageError("--recording_dir: required for benchmark fidelity")
     return fidelity.run(values["recording_dir"])
+
+
+def _measure_objectives(values: Mapping[str, Any]) -> Report:
+    from benchmarks import objectives
+    from benchmarks.objectives_jobs import Study
+
+    if not values["work_dir"]:
+        raise UsageError("--work_dir: required for benchmark objectives")
+    given = {task: values[f"{task}_dir"] for task in ("sst2", "cola")}
+    tasks = {task: folder for task, folder in given.items() if folder}
+    if not tasks:
+        raise UsageError("benchmark objectives: needs --sst2_dir, --cola_dir or both")
+    study = Study(
+        folder=values["work_dir"],
+        input_file=values["input_file"],
+        tokenizer=values["spm_model_file"],
+        tasks=tasks,
+        objectives=tuple(values["objective"]) or objectives.all_objectives(),
+        scale=objectives.SCALES[values["scale"]],
+    )
+    return objectives.run(study)

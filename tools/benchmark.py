@@ -4,12 +4,14 @@ Example: `albert-tf benchmark data --output_file=docs/benchmarks/data`
 Topics: `data` (text to records against the original's algorithm, masking, waiting for
 batches, peak memory), `convert` (time and memory of converting the largest model),
 `finetune` (sentences per second, in turns with transformers), `step` (a pretraining
-step, in turns with transformers), `serving` (an exported classifier, in turns with
-transformers and, where installed, onnxruntime and OpenVINO), `predict` (tables of
-texts, in turns with transformers' pipelines), `fidelity` (every step of a recorded run
-of the original against ours; docs/fidelity.md). It needs a checkout.
+step, in turns with transformers, or with other objectives), `serving` (an exported
+classifier, in turns with transformers and, where installed, onnxruntime and OpenVINO),
+`predict` (tables of texts, in turns with transformers' pipelines), `fidelity` (every
+step of a recorded run of the original against ours; docs/fidelity.md), `objectives`
+(what pretraining objectives are worth; docs/relatives.md). It needs a checkout.
 """
 
+import contextlib
 import pathlib
 import sys
 
@@ -18,23 +20,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli import start
+from albert_tf.cli.flags import define_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
+_TOPICS += ("objectives",)
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",
     None,
     "Also write <output_file>.json and <output_file>.md, and <output_file>.png for "
-    "fidelity.",
+    "fidelity and objectives.",
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
 flags.DEFINE_string(
     "input_file",
     "docstrings:",
-    "data, serving, predict: text, as for create_pretraining_data",
+    "data, serving, predict, objectives: text, as for create_pretraining_data",
 )
 flags.DEFINE_string(
     "spm_model_file",
@@ -45,16 +49,11 @@ flags.DEFINE_integer("max_bytes", 5_000_000, "data, serving, predict: bytes of t
 flags.DEFINE_integer("rounds", 3, "data, predict: runs; medians are compared.")
 flags.DEFINE_integer("max_seq_length", 512, "data, serving, predict: tokens per text.")
 flags.DEFINE_float("seconds", 20.0, "data: time to measure masking.")
-flags.DEFINE_list(
-    "memory_megabytes",
-    ["20", "200"],
-    "data: sizes of the texts whose peak memory is measured; add 2000 for 2 GB.",
-)
 flags.DEFINE_string(
     "preset",
     "",
-    "All but data and fidelity: model size. Default: albert_xxlarge_v2 for convert, "
-    "albert_base_v2 for the others.",
+    "All but data, fidelity and objectives: model size. Default: albert_xxlarge_v2 for "
+    "convert, albert_base_v2 for the others.",
 )
 flags.DEFINE_string(
     "train_file", "", "finetune: table of texts and labels, such as SST-2's train.tsv."
@@ -83,18 +82,17 @@ flags.DEFINE_enum(
     ("bfloat16", "float32"),
     "finetune, step: of both contestants.",
 )
-flags.DEFINE_string(
-    "recording_dir",
-    "",
-    "fidelity: folder of a recorded run of the original: init/, batches.npz, log.json.",
-)
+with contextlib.suppress(ImportError):  # `main` says that there is no checkout
+    from benchmarks.topic_settings import TopicSettings
+
+    define_settings(TopicSettings)
 
 
 def main() -> None:
     """Measures, prints the table, writes the files."""
     if _TOPIC.value == "step":
         start.use_onednn(flags.FLAGS.precision)
-    if _TOPIC.value in ("serving", "predict"):
+    if _TOPIC.value in ("serving", "predict", "objectives"):
         start.use_onednn("float32")
     try:
         from benchmarks import report, topics

@@ -73,6 +73,11 @@ GROUPS = {
         "n_best_size max_answer_length max_qa_length null_threshold "
         "max_accuracy_drop ignore verify",
     ),
+    "measurements": (
+        "topic steps rounds num_texts shapes recording_dir scale work_dir sst2_dir "
+        "cola_dir",
+        "max_bytes seconds memory_megabytes imitate_bfloat16",
+    ),
 }
 
 

@@ -1,0 +1,32 @@
+"""What `albert-tf benchmark` is told about one topic or two."""
+
+import dataclasses
+
+from albert_tf.settings import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopicSettings:
+    """Flags of `albert-tf benchmark`, beside those in `tools/benchmark.py`.
+
+    Attributes:
+        memory_megabytes: data: sizes of the texts whose peak memory is measured; add
+            2000 for 2 GB.
+        recording_dir: fidelity: folder of a recorded run of the original: init/,
+            batches.npz, log.json.
+        objective: objectives: names of those that are compared (default: all). step:
+            those that are timed beside albert, instead of transformers.
+        work_dir: objectives: folder of the study's text, runs and scores; the same
+            command continues a study that was stopped.
+        sst2_dir: objectives: folder with train.tsv and dev.tsv of SST-2.
+        cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
+        scale: objectives: small takes minutes, and shows only that everything runs.
+    """
+
+    memory_megabytes: tuple[str, ...] = ("20", "200")
+    recording_dir: str = ""
+    objective: tuple[str, ...] = ()
+    work_dir: str = ""
+    sst2_dir: str = ""
+    cola_dir: str = ""
+    scale: str = setting("full", choices=("full", "small"))

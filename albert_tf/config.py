@@ -267,6 +267,12 @@ class AlbertConfig:
         return "gelu" if self.family == "electra" else "tanh"
 
     @property
+    def pooler_dropout_prob(self) -> float:
+        """Dropout before the pooler of a text classifier, as Hugging Face's have it."""
+        two = self.family in ("roberta", "electra")
+        return self.classifier_dropout_prob if two else 0.0
+
+    @property
     def has_pooler(self) -> bool:
         """Whether the encoder alone has a pooler; ELECTRA's has none."""
         return self.family != "electra"

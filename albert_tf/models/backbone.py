@@ -53,6 +53,8 @@ class AlbertBackbone(ConfiguredModel):
             `hidden_states`, the projected embeddings and every block's output, each
             `[B, T, D]`.
         output_attentions: bool. Adds `attentions`, every block's `[B, N, T, T]`.
+        before_pooler: function or None, only used with `pooled_only`. Applied to what
+            the pooler reads, such as a dropout.
         pooled_only: bool. Returns `pooled_output` alone, `[*places.shape, D]`. The
             same values, for less: the last block is computed for `[CLS]` only.
 
@@ -113,6 +115,7 @@ class AlbertBackbone(ConfiguredModel):
         output_hidden_states=False,
         output_attentions=False,
         pooled_only=False,
+        before_pooler=None,
     ):
         if pooled_only and (output_hidden_states or output_attentions):
             raise UsageError(
@@ -137,6 +140,7 @@ class AlbertBackbone(ConfiguredModel):
         x = encoded.sequence_output
         if pooled_only:
             x = ops.reshape(x, (*shape, self.config.hidden_size))
+            x = x if before_pooler is None else before_pooler(x)
             return {"pooled_output": self.pooler(x)}
         outputs = {"sequence_output": x}
         if self.pooler is not None:

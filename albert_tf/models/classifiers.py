@@ -3,6 +3,7 @@
 Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `K` choices.
 """
 
+import functools
 from collections.abc import Sequence
 
 import keras
@@ -28,6 +29,7 @@ class _Classifier(HeadModel):
 
     head: str  # the name of its row in `HEADS`
     has_dropout = True
+    pooler_dropout = None
 
     def __init__(
         self, config: AlbertConfig, *, num_labels: int | None = None, **kwargs
@@ -62,7 +64,9 @@ class _Classifier(HeadModel):
         inputs = as_inputs(inputs)
         run = {"training": training, "seeds": seeds}
         if self.reads_pooler:
-            x = self.backbone(inputs, pooled_only=True, **run)["pooled_output"]
+            drop = self.pooler_dropout and functools.partial(self.pooler_dropout, **run)
+            x = self.backbone(inputs, pooled_only=True, before_pooler=drop, **run)
+            x = x["pooled_output"]
         else:
             x = self.backbone(inputs, **run)["sequence_output"]
             places = inputs.get(features.PLACES)
@@ -82,7 +86,7 @@ class AlbertTextClassifier(_Classifier):
 
     Args:
         config: `AlbertConfig`. `classifier_dropout_prob` is applied to the pooled
-            output.
+            output; of the families `roberta` and `electra` also to what is pooled.
         num_labels: int. `C`; 1 for regression.
         num_exits: int. Number of exits, classifiers on the layers before the last:
             none, or one on each of them. `call` does not use them; see
@@ -117,6 +121,8 @@ class AlbertTextClassifier(_Classifier):
 
     def add_layers(self):
         super().add_layers()
+        if rate := self.config.pooler_dropout_prob:
+            self.pooler_dropout = self.add_dropout(rate, 5)
         seeds = [self.seed_of(8 + layer) for layer in range(self.num_exits)]
         self.exits = [
             ExitHead(

@@ -38,6 +38,28 @@ def test_multiple_choice_scores_each_choice_by_itself(tokens):
         np.testing.assert_allclose(model(one)[:, 0], scores[:, k], atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["albert", "roberta", "electra"])
+def test_dropout_before_the_pooler_of_a_text_classifier(tokens, family):
+    changes = (
+        {"position_offset": 1, "type_vocab_size": 1} if family == "roberta" else {}
+    )
+    model = AlbertTextClassifier(CONFIG.replace(family=family, **changes), seed=1)
+    seen = []
+    model.backbone.pooler.call = lambda x, **_: seen.append(np.array(x)) or x
+    inputs = {"token_ids": tokens}
+    once = model(inputs)
+    np.testing.assert_array_equal(once, model(inputs))
+    model(inputs, training=True)
+    expected = seen[0]
+    np.testing.assert_array_equal(seen[1], expected)
+    dropped = seen[2] == 0
+    if family == "albert":
+        np.testing.assert_array_equal(seen[2], expected)
+    else:
+        assert 0.2 < dropped.mean() < 0.8  # half of them, and the others doubled
+        np.testing.assert_allclose(seen[2][~dropped], 2 * expected[~dropped], rtol=1e-6)
+
+
 def test_dropout_before_the_classifier(tokens):
     for model_class in (AlbertTextClassifier, AlbertTokenClassifier):
         model = model_class(CONFIG, num_labels=C, seed=3)

@@ -228,13 +228,13 @@ def test_an_uploaded_model_loads_again(hub, tmp_path):
     make_model("masked_lm").save_pretrained(folder)
     (folder / "run.json").write_text('{"kind": "finetune", "finished": true}')
     (folder / "metrics.json").write_text('{"dev_accuracy": 0.925, "labels": ["a"]}')
-    hub.repositories[name] = {"main": {"vocab.txt": b"", "tokenizer.json": b""}}
+    hub.repositories[name] = {"main": {"notes.txt": b"", "tokenizer.json": b""}}
     hub.visibility[name] = "public"
     model = albert_tf.from_pretrained(folder)
     model.save_pretrained(tmp_path / "written", push_to=f"hf://{name}")
     files = hub.repositories[name]["main"]
     # What an earlier model had there is gone; what is not a model's stays.
-    assert set(files) == names_in(tmp_path / "written") | {"vocab.txt"}
+    assert set(files) == names_in(tmp_path / "written") | {"notes.txt"}
     assert hub.visibility[name] == "public"
     card = files["README.md"].decode()
     assert card.startswith("---\nlibrary_name: albert_tf\n---\n\n# uploaded\n")

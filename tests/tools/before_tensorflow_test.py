@@ -47,7 +47,7 @@ MISTAKES = {
         ("--input_file=none.txt", 1, "none.txt: no such file"),
         ("--input_file=tfds:a --tfds_data_dir=.", 1, "a: not prepared in ."),
         ("--input_file=binary.txt", 1, "binary.txt: line 1: not UTF-8"),
-        (f"--spm_model_file={TEXT}", 1, "input.txt: not a SentencePiece model"),
+        (f"--spm_model_file={TEXT}", 1, "input.txt: none of its 298 tokens is [PAD]"),
         ("--spm_model_file= --vocab_file=v", 2, "--vocab_file=v is not used"),
         ("--do_permutation", 2, "--do_permutation: not supported"),
         ("--input_file_mode=gz", 2, "--input_file_mode must be r, received 'gz'"),

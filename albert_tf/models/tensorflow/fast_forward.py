@@ -115,6 +115,7 @@ class FastForward:
         output_hidden_states=False,
         output_attentions=False,
         pooled_only=False,
+        before_pooler=None,
     ):
         inputs = as_inputs(inputs)
         options = {"training": training, "output_attentions": output_attentions}
@@ -132,12 +133,13 @@ class FastForward:
             )
             self.left_to_keras |= unusual
             options |= {"seeds": seeds, "pooled_only": pooled_only}
+            options["before_pooler"] = before_pooler
             return type(self._backbone).call(self._backbone, inputs, **options)
         if pooled_only and self._backbone.pooler is None:
             raise UsageError("pooled_only: needs a model with add_pooler=True")
-        return self._forward(inputs, pooled_only, output_hidden_states)
+        return self._forward(inputs, pooled_only, output_hidden_states, before_pooler)
 
-    def _forward(self, inputs, pooled_only: bool, with_states: bool) -> dict:
+    def _forward(self, inputs, pooled_only, with_states, before_pooler) -> dict:
         backbone, D = self._backbone, self._config.hidden_size
         embedded, x, bias = self.start(inputs)
         B, T = tf.unstack(tf.shape(embedded)[:2])
@@ -152,6 +154,7 @@ class FastForward:
         if pooled_only:
             # Nothing reads the other tokens of the last block.
             x = self.block(x, table[-1], bias, (B, T), only_first=True)
+            x = x if before_pooler is None else before_pooler(x)
             return {"pooled_output": backbone.pooler(x)}
         sequence = tf.reshape(x, [B, T, D])
         outputs = {"sequence_output": sequence}

@@ -1,5 +1,7 @@
 """The forward of exported models computes what the backbone computes."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -88,6 +90,22 @@ def test_equals_the_backbone(case):
         only["pooled_output"], expected["pooled_output"], atol=1e-5
     )
     assert fast_forward.describe(forward) == "fast"
+
+
+def test_takes_what_the_backbone_takes():
+    its, own = (
+        list(inspect.signature(one).parameters.items())
+        for one in (AlbertBackbone.call, fast_forward.FastForward.__call__)
+    )
+    assert its == own
+    model, inputs = make_backbone(), make_inputs()
+    forward = fast_forward.choose(model, "float32")
+    options = {"pooled_only": True, "before_pooler": lambda x: 2.0 * x}
+    for given in (inputs, inputs | {"places": tf.constant([1, 9])}):  # not, and left
+        got, expected = forward(given, **options), model(given, **options)
+        np.testing.assert_allclose(
+            got["pooled_output"], expected["pooled_output"], atol=1e-5
+        )
 
 
 def test_other_inputs():

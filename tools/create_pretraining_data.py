@@ -42,6 +42,9 @@ def main() -> None:
     from albert_tf.data.prepare.create import create_from_settings
     from albert_tf.data.records import card
 
+    warning = settings.record_config().mask.shortfall(settings.max_seq_length)
+    if warning and settings.masking == "static":
+        logging.warning("%s", warning)
     data_card = create_from_settings(settings)
     print("\n".join(card.summary_lines(data_card)))
     if settings.eval_fraction and "eval" not in data_card["splits"]:

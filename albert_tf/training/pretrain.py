@@ -112,8 +112,8 @@ class Pretraining(Run):
         self.folder = RunFolder(settings)
         with open_checkpoint(path) if path else contextlib.nullcontext() as start:
             self.start = start
-            self.config = pretrain_inputs.load_config(settings, start)
             self.tokenizer = pretrain_inputs.load_run_tokenizer(settings)
+            self.config = pretrain_inputs.load_config(settings, start, self.tokenizer)
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
             pretrain_inputs.check_segments(settings, self.config)
             replicas = self.strategy.num_replicas_in_sync
@@ -124,7 +124,13 @@ class Pretraining(Run):
             else:
                 choose_tokenizer(start, self.tokenizer)  # refuses that of other weights
                 self.folder.origin = start.origin
-            self.data = RunBatches(settings, self.objective, self.tokenizer, replicas)
+            self.data = RunBatches(
+                settings,
+                self.objective,
+                self.tokenizer,
+                replicas,
+                self.config.type_vocab_size,
+            )
             digests = pretrain_inputs.digests_of(self.data.records)
             self.folder.check_content(
                 content_of(digests, self.tokenizer, self.config, start)

@@ -133,6 +133,7 @@ class RunBatches:
         objective: `Objective`. Learns the labels of the records.
         tokenizer: `Tokenizer`. The one that the records were made with.
         replicas: int. Number of devices that share a batch.
+        type_vocab_size: int. Number of segments of the model.
 
     Attributes:
         phases: list of `Phase`. More than one if sequences grow longer.
@@ -152,16 +153,18 @@ class RunBatches:
         objective: Objective,
         tokenizer,
         replicas: int,
+        type_vocab_size: int,
     ):
         self.settings = settings
         self.objective = objective
         self.phases = phases_of(settings)
         masking = _masking(settings, settings.masked_lm_prob, settings.ngram)
+        model = (objective, tokenizer, type_vocab_size)
         self._training: list[PretrainingData] = []
         self.records, summaries = {}, []
         for phase in self.phases:
             given, rows = phase.settings, phase.settings.train_batch_size
-            data = _open(given, "input_file", masking, objective, tokenizer)
+            data = _open(given, "input_file", masking, *model)
             require(
                 data.num_rows >= rows,
                 f"--input_file={given.input_file}: must have a batch of {rows} rows; "
@@ -182,7 +185,7 @@ class RunBatches:
         if not settings.eval_file:
             return
         self._eval_masking = _eval_masking(settings)
-        given = (settings, "eval_file", self._eval_masking, objective, tokenizer)
+        given = (settings, "eval_file", self._eval_masking, *model)
         data = _open(*given)
         self._held_out_records = data.records
         named = _sources_of(data.records.paths)
@@ -292,6 +295,7 @@ def _open(
     masking: MaskingConfig,
     objective: Objective,
     tokenizer,
+    type_vocab_size: int,
     paths: Sequence[str] = (),
 ) -> PretrainingData:
     """Opens the records that a flag names, and checks what is learned from them.
@@ -308,7 +312,10 @@ def _open(
         seed=settings.seed,
         packing=settings.packing,
         sample_draws=objective.sample_draws,
+        type_vocab_size=type_vocab_size,
     )
+    if data.warning and not paths:
+        logging.warning("--%s=%s: %s", flag, pattern, data.warning)
     known = " or ".join(objective.pair_policies)
     for path in card_paths(data.records.paths):
         # Records without a card are not checked.

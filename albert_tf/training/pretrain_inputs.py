@@ -31,7 +31,7 @@ def check_files(settings: PretrainSettings) -> None:
         check_path(settings.init_checkpoint)
     tokenizer = load_run_tokenizer(settings)
     if settings.preset or settings.albert_config_file:
-        check_sizes(settings, load_config(settings, None), tokenizer)
+        check_sizes(settings, load_config(settings, None, tokenizer), tokenizer)
 
 
 def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
@@ -47,10 +47,12 @@ def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> 
     config.check_pad_id(tokenizer.pad_id, settings.spm_model_file, UsageError)
 
 
-def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:
+def load_config(
+    settings: PretrainSettings, start: Checkpoint | None, tokenizer: Tokenizer
+) -> AlbertConfig:
     """Returns the model's config, from a preset, a file or the initial checkpoint."""
     if start is None or settings.preset or settings.albert_config_file:
-        return settings.own_config()
+        return settings.own_config(tokenizer.pad_id)
     return start.config
 
 

@@ -157,8 +157,12 @@ class TrainingSettings:
         found = {name: about.identity for name, about in describe(cls).items()}
         return {name: how for name, how in found.items() if how}
 
-    def own_config(self) -> AlbertConfig:
+    def own_config(self, pad_id: int | None = None) -> AlbertConfig:
         """Returns the config that `preset` or `albert_config_file` names.
+
+        Args:
+            pad_id: int or None. Padding id of the tokenizer. The positions of a
+                preset that counts them from its own, RoBERTa's, are counted from it.
 
         Raises:
             UsageError: If there is no such preset.
@@ -167,9 +171,12 @@ class TrainingSettings:
         if not self.preset:
             return AlbertConfig.from_json(self.albert_config_file)
         try:
-            return AlbertConfig.from_preset(self.preset)
+            config = AlbertConfig.from_preset(self.preset)
         except ValueError as e:
             raise UsageError(f"--preset={self.preset}: {e}") from None
+        if pad_id is None or not config.position_offset:
+            return config
+        return config.replace(position_offset=pad_id + 1)
 
     def check_vocabulary(self, config: AlbertConfig, vocab_size: int) -> None:
         """Raises a UsageError if a tokenizer has more tokens than a model."""

@@ -82,8 +82,8 @@ class Start:
         self.checkpoint = checkpoint
         normalization = (settings.do_lower_case, settings.keep_accents)
         if checkpoint is None:
-            config = settings.own_config()
             tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
+            config = settings.own_config(tokenizer.pad_id)
             warn_if_small(tokenizer, config.vocab_size)
             config.check_pad_id(tokenizer.pad_id, settings.spm_model_file, UsageError)
             self.tokenizer = tokenizer.for_segments(config.type_vocab_size)

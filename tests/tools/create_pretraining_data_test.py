@@ -68,6 +68,15 @@ def test_what_a_message_advises_helps(tmp_path):
     assert "skipped or cut: lines_not_utf8 1" in done.out
 
 
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_masks_that_have_no_room_are_named(masking, tmp_path):
+    given = {"max_seq_length": 64, "max_predictions_per_seq": 5, "masking": masking}
+    done = _run(tmp_path, **given)
+    assert done.code == 0, done.err
+    warning = "warning: max_predictions_per_seq=5 masks 0.0781 of 64 tokens, less than"
+    assert (warning in done.err) == (masking == "static")
+
+
 def _children(pid):
     path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()] if path.exists() else []

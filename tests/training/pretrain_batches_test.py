@@ -35,9 +35,9 @@ def settings(tmp_path):
 
 @pytest.fixture
 def make(settings, tokenizer):
-    def make(replicas=1, learned=ALBERT, **changes):
+    def make(replicas=1, learned=ALBERT, type_vocab_size=2, **changes):
         given = learned.complete(settings(**changes))
-        return RunBatches(given, learned, tokenizer, replicas)
+        return RunBatches(given, learned, tokenizer, replicas, type_vocab_size)
 
     return make
 
@@ -104,6 +104,29 @@ def test_a_batch_of_an_evaluation_that_is_rounded_is_named(make, caplog):
     assert not caplog.records
     make(2, eval_file=RECORDS, eval_batch_size=5)
     assert "--eval_batch_size=5: evaluates batches of 4" in caplog.text
+
+
+def test_masks_that_have_no_room_are_named(make, records, caplog):
+    caplog.set_level("WARNING", logger="absl")
+    data = records(max_seq_length=64)
+    given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
+    make(**given, max_predictions_per_seq=10, eval_masked_lm_prob=0.1)
+    make(**given, max_predictions_per_seq=None, eval_masked_lm_prob=0.4)
+    make(max_predictions_per_seq=20)  # masks of the records
+    assert not caplog.records
+    make(**given, max_predictions_per_seq=10, eval_masked_lm_prob=0.3)
+    (found,) = caplog.records
+    assert found.getMessage() == (
+        f"--eval_file={data}: max_predictions_per_seq=10 masks 0.156 of 64 tokens, "
+        "less than masked_lm_prob=0.3"
+    )
+    make(**given, max_predictions_per_seq=3)
+    assert f"--input_file={data}: max_predictions_per_seq=3 masks 0.0469" in caplog.text
+
+
+def test_segments_that_the_model_has_not_are_refused(make):
+    with pytest.raises(DataError, match=r"pred20.*: segment_ids must be in \[0, 1\),"):
+        make(type_vocab_size=1)
 
 
 def test_evaluations_may_mask_otherwise_than_training(make, records):

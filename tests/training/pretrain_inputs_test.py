@@ -23,7 +23,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.start import content_of
 from tests import tiny
 from tests.data import synthetic_records
-from tests.training.runs import pretraining
+from tests.training.runs import SIZES, pretraining
 
 
 @pytest.fixture
@@ -104,6 +104,35 @@ def cased(records, tmp_path):
 
     settings.card = folder / card.CARD_NAME
     return settings
+
+
+@pytest.mark.parametrize("preset", ["roberta_base", "albert_base_v2"])
+def test_positions_of_a_preset_follow_the_tokenizer(preset, tokenizer, tmp_path):
+    """The original's table begins with its padding, id 1; here it is id 0."""
+
+    def settings(length):
+        given = {"preset": preset, "albert_config_file": "", "max_seq_length": length}
+        return PretrainSettings(**pretraining(tmp_path, **given))
+
+    pretrain_inputs.check_files(settings(512))
+    found = pretrain_inputs.load_config(settings(512), None, tokenizer)
+    offset = {"roberta_base": 1}.get(preset, 0)
+    assert found == AlbertConfig.from_preset(preset).replace(position_offset=offset)
+    assert found.num_positions == 512 + offset
+    with pytest.raises(UsageError, match="max_position_embeddings=512, received 513"):
+        pretrain_inputs.check_files(settings(513))
+
+
+@pytest.mark.parametrize("offset", [1, 2])
+def test_positions_of_a_config_file_must_be_the_tokenizers(offset, tmp_path):
+    sizes = {"family": "roberta", "position_offset": offset, "type_vocab_size": 1}
+    sizes = AlbertConfig.from_dict({**SIZES, **sizes}).to_dict()
+    settings = PretrainSettings(**pretraining(tmp_path, sizes))
+    if offset == 1:
+        pretrain_inputs.check_files(settings)
+        return
+    with pytest.raises(UsageError, match="pad_id must be 1, as position_o.* received"):
+        pretrain_inputs.check_files(settings)
 
 
 def test_a_flag_that_contradicts_the_records_is_refused(cased):

@@ -11,8 +11,9 @@ from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.adamw import AdamW
-from albert_tf.training.finetune_settings import DECAY_RULES
-from albert_tf.training.start import learning_rate_multipliers
+from albert_tf.training.finetune_settings import DECAY_RULES, FinetuneSettings
+from albert_tf.training.start import Start, learning_rate_multipliers
+from tests.tiny import SPIECE
 from tests.training.runs import CONFIG, run
 
 UNSHARED = CONFIG.replace(sharing="none", num_hidden_layers=2)
@@ -60,6 +61,13 @@ def test_shared_layers_are_refused_by_name(sharing):
     with pytest.raises(UsageError, match=rf"share their weights .sharing={sharing}."):
         learning_rate_multipliers(0.9, config)
     assert learning_rate_multipliers(None, config) == {}
+
+
+def test_positions_of_a_preset_follow_the_tokenizer():
+    given = {"train_file": "a", "output_dir": "b", "spm_model_file": str(SPIECE)}
+    settings = FinetuneSettings(preset="roberta_base", from_scratch=True, **given)
+    start = Start(settings, None)
+    assert start.tokenizer.pad_id == 0 and start.config.position_offset == 1
 
 
 @pytest.mark.slow

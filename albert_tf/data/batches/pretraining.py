@@ -74,6 +74,8 @@ class PretrainingData:
             predictions in a row.
         sample_draws: bool. Whether batches have numbers from which a model draws
             replacements of the masked tokens.
+        type_vocab_size: int or None. Number of segments of the model, by which
+            segments are checked; None does not check them.
 
     Attributes:
         records: `RecordSet`. The records.
@@ -81,6 +83,7 @@ class PretrainingData:
         summary: str. The number of rows, and how full they are if packed.
         keeps_masks: bool. Whether the masks are those in the records, so that
             `masking` has no effect.
+        warning: str. That less is masked than `masking` says, or "".
 
     Raises:
         UsageError: If the arguments do not fit together.
@@ -98,6 +101,7 @@ class PretrainingData:
         masking: MaskingConfig | None = None,
         packing: bool = False,
         sample_draws: bool = False,
+        type_vocab_size: int | None = None,
     ):
         config = masking or MaskingConfig()
         most = max_predictions_per_seq
@@ -109,8 +113,10 @@ class PretrainingData:
             VocabInfo.from_tokenizer(tokenizer),
             max_seq_length,
             max_predictions_per_seq,
+            type_vocab_size,
         )
         self.keeps_masks = reader.is_static
+        self.warning = "" if reader.is_static else config.shortfall(max_seq_length)
         require(
             not (self.keeps_masks and packing),
             f"{reader.records.paths[0]}: already contains masks; packing needs records "

@@ -57,6 +57,7 @@ class ExampleReader:
             exactly this length.
         max_predictions_per_seq: int or None. P, which static records must have; None
             for that of the records.
+        type_vocab_size: int or None. Number of segments, if they are checked.
 
     Attributes:
         records: the `RecordSet`.
@@ -73,8 +74,10 @@ class ExampleReader:
         vocab: VocabInfo,
         max_seq_length: int,
         max_predictions_per_seq: int | None,
+        type_vocab_size: int | None = None,
     ):
         self.records = RecordSet(pattern)
+        self._num_segments = type_vocab_size
         self.vocab = vocab
         self.max_seq_length = max_seq_length
         first = self._first_example()
@@ -191,11 +194,12 @@ class ExampleReader:
         """Returns what the values of a feature must be below, token ids first."""
         limits = {
             features.TOKEN_IDS: self.vocab.vocab_size,
+            features.SEGMENT_IDS: self._num_segments,
             features.MASK_IDS: self.vocab.vocab_size,
             features.MASK_POSITIONS: self.max_seq_length,
             _LABELS: 2,
         }
-        return {name: limits[name] for name in limits if name in self._names}
+        return {k: n for k, n in limits.items() if k in self._names and n}
 
     def _check(self, indices, counts, tokens, *others) -> np.ndarray:
         """Raises a DataError that names the first bad example; returns `tokens`.
@@ -220,6 +224,8 @@ class ExampleReader:
         for (name, limit), values in zip(limits, (tokens, *others), strict=True):
             low, high = values.min(axis=1, initial=0), values.max(axis=1, initial=0)
             rule = f"{features.record_name(name)} must be in [0, {limit})"
+            if name == features.SEGMENT_IDS:  # where a model has no embedding for them
+                rule += ", the model's type_vocab_size"
             fits = (low >= 0) & (high < limit)
             self._check_each(fits, rule, indices, np.where(low < 0, low, high))
         return tokens

@@ -128,6 +128,16 @@ class MaskingConfig:
         most = most_predictions(length, self.masked_lm_prob)
         return min(self.max_predictions_per_seq, most)
 
+    def shortfall(self, length: int) -> str:
+        """Returns a warning if the maximum masks less of `length` tokens, or ""."""
+        most, wanted = self.num_to_predict(length), self.masked_lm_prob
+        if most == most_predictions(length, wanted):
+            return ""
+        return (
+            f"max_predictions_per_seq={most} masks {most / length:.3g} of {length} "
+            f"tokens, less than masked_lm_prob={wanted:g}"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class VocabInfo:

@@ -309,6 +309,24 @@ def test_arguments_that_do_not_fit(changes, message):
         make_original(**changes)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_segments_without_an_embedding(number, rows, tmp_path):
+    """Record 0 is read at once, record 1 with the others of its batch."""
+    rows = [{**row, "segment_ids": 0 * row["segment_ids"]} for row in rows]
+    rows[number]["segment_ids"][-1] = 1
+    pattern = write(tmp_path, rows)
+    message = rf"record {number}: segment_ids must be in \[0, 1\), .*, received 1$"
+    with pytest.raises(DataError, match=message):
+        take(make(pattern, type_vocab_size=1), 7)
+    for known in (None, 2):
+        take(make(pattern, type_vocab_size=known), 7)
+
+
+def test_segments_of_the_originals_records():
+    with pytest.raises(DataError, match=r"segment_ids must be in \[0, 1\), .* 1$"):
+        make_original(type_vocab_size=1)
+
+
 def test_no_predictions_do_not_fit_records_with_masks():
     with pytest.raises(DataError, match="max_predictions_per_seq=20, .* received 0"):
         ExampleReader(ORIGINAL, ORIGINAL_VOCAB, 128, 0)

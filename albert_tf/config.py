@@ -284,11 +284,10 @@ class AlbertConfig:
 
     def check_pad_id(self, pad_id: int, where: str, error: type = DataError) -> None:
         """Raises an error if a tokenizer's padding id contradicts `position_offset`."""
-        rule = (
-            f"{where}: the tokenizer's pad_id must be {self.position_offset - 1}, as "
-        )
-        rule += "position_offset counts positions from the next id"
-        require(self.position_offset in (0, pad_id + 1), rule, pad_id, error=error)
+        offset = self.position_offset
+        rule = f"{where}: the tokenizer's pad_id must be {offset - 1}, as the config's "
+        rule += f"position_offset={offset} counts positions from the next id"
+        require(offset in (0, pad_id + 1), rule, pad_id, error=error)
 
     @property
     def head_size(self) -> int:

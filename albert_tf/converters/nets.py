@@ -132,11 +132,11 @@ def refuse_generator(checkpoint: Checkpoint) -> None:
     by_place = name == GENERATOR and files.exists(files.join(above, MODEL))
     others = checkpoint.format != "albert_tf" and checkpoint.config.family == "electra"
     is_one = checkpoint.head == "masked_lm" and (by_place or others)
-    where = files.join(above, MODEL) if by_place else "the folder of the discriminator"
+    where = f", {files.join(above, MODEL)}" if by_place else ""
     require(
         not is_one,
         f"{checkpoint.path}: is ELECTRA's generator, which is not fine-tuned; give "
-        f"the discriminator, {where}",
+        f"the discriminator{where}",
     )
 
 

@@ -1,5 +1,6 @@
 """Reads and writes torch's files of tensors. Nothing in a pickle is ever run."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -38,7 +39,10 @@ def load(path: str, *allowed: type) -> Mapping[str, Any]:
             raise ValueError(f"contains a {type(found).__name__}")
     # torch raises all that its parser runs into: UnpicklingError, EOFError and more.
     except Exception as e:
-        reason = str(e).split("\n")[0][:200]
+        # The rest of that message is how to run it.
+        unwanted = re.search(r"GLOBAL (\S+)", str(e))
+        first = str(e).split("\n")[0][:200]
+        reason = f"holds {unwanted[1]}" if unwanted else first
         raise DataError(f"{path}: not a torch file of tensors: {reason}") from None
     return found
 

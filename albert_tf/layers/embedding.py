@@ -92,7 +92,7 @@ class FactorizedEmbedding(ConfiguredLayer):
             segments = self.token_type_embeddings[0]
         else:
             # A product with one-hot rows, as the original: no sparse gradient.
-            _check_segments(segment_ids, self.config.type_vocab_size)
+            check_segments(segment_ids, self.config.type_vocab_size)
             table = ops.cast(self.token_type_embeddings, x.dtype)
             one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=x.dtype)
             segments = ops.matmul(one_hot, table)
@@ -135,13 +135,15 @@ def _offset_positions(token_ids, position_ids, offset: int):
     return (ops.cast(position_ids, "int32") + 1) * real + (offset - 1)
 
 
-def _check_segments(segment_ids, count: int) -> None:
+def check_segments(segment_ids, count: int) -> None:
     """Raises a ValueError for segments that would silently get no embedding."""
-    # Eager tensors of TensorFlow; reading those of a device would wait for it.
-    read = getattr(segment_ids, "numpy", None)
-    if read is None or "CPU" not in getattr(segment_ids, "device", ""):
-        return
-    most = int(read().max(initial=0))
+    if not hasattr(segment_ids, "__array_interface__"):  # NumPy's
+        # Eager tensors of TensorFlow; reading those of a device would wait for it.
+        read = getattr(segment_ids, "numpy", None)
+        if read is None or "CPU" not in getattr(segment_ids, "device", ""):
+            return
+        segment_ids = read()
+    most = int(segment_ids.max(initial=0))
     rule = f"segment_ids must be below type_vocab_size={count}"
     require(most < count, rule, most, error=ValueError)
 

@@ -15,6 +15,7 @@ import albert_tf
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UntrainedWeightsWarning
+from albert_tf.layers.embedding import check_segments
 from albert_tf.layers.ops import Configured
 
 # Input names of Hugging Face and of the original -> ours.
@@ -177,7 +178,10 @@ class ConfiguredModel(Configured, keras.Model):
         super().export(filepath, *args, input_signature=input_signature, **kwargs)
 
     def _encoded(self, x):
-        return x if self.preprocessor is None else self.preprocessor.encode_texts(x)
+        x = x if self.preprocessor is None else self.preprocessor.encode_texts(x)
+        if isinstance(x, dict) and features.SEGMENT_IDS in x:
+            check_segments(x[features.SEGMENT_IDS], self.config.type_vocab_size)
+        return x
 
     def _targets(self, y):
         """Returns labels as an array, as Keras needs them with a dict of inputs."""

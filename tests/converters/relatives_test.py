@@ -133,8 +133,9 @@ def test_rows_that_are_too_long_and_segments_that_are_not_there():
     with pytest.raises(ValueError, match="max_position_embeddings=12, received 13"):
         model(np.full((1, 13), 5))
     batch = {"token_ids": np.full((1, 4), 5), "segment_ids": np.eye(4, dtype=int)[:1]}
-    with pytest.raises(ValueError, match="below type_vocab_size=1, received 1"):
-        model(batch)
+    for compute in (model, model.predict, model.evaluate, model.fit):
+        with pytest.raises(ValueError, match="below type_vocab_size=1, received 1"):
+            compute(batch)
 
 
 def edited(tmp_path, name, tensors=None, **config):

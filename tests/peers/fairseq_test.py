@@ -275,8 +275,8 @@ class Unwanted:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"args": {"lr": Unwanted()}}, "not a torch file of tensors"),
-        ({"state": {"x": Unwanted()}}, "not a torch file of tensors"),
+        ({"args": {"lr": Unwanted()}}, "file of tensors: holds math.sqrt$"),
+        ({"state": {"x": Unwanted()}}, "file of tensors: holds math.sqrt$"),
         (
             {"state": {"x": 3}},
             "not a torch file of tensors: 'x' must be one, rec.* 'int'",

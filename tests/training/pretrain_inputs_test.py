@@ -131,7 +131,7 @@ def test_positions_of_a_config_file_must_be_the_tokenizers(offset, tmp_path):
     if offset == 1:
         pretrain_inputs.check_files(settings)
         return
-    with pytest.raises(UsageError, match="pad_id must be 1, as position_o.* received"):
+    with pytest.raises(UsageError, match="pad_id must be 1, .*_offset=2 .*received 0$"):
         pretrain_inputs.check_files(settings)
 
 

@@ -8,6 +8,7 @@ read is not updated: weight decay alone would shrink it to nothing.
 """
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -157,10 +158,19 @@ class TrainStep:
         )
 
     def mark_trained(self) -> None:
-        """Removes what has been updated from the model's `untrained_weights`."""
+        """Removes what has been updated from the model's `untrained_weights`.
+
+        A bias goes with its kernel: one that is added to all choices has no gradient
+        but rounding errors, which can all be zero.
+        """
         untrained = set(self.model.untrained_weights)
-        for name, variable in zip(self._names, self.variables, strict=True):
-            if name in untrained and self.optimizer.has_updated(variable):
+        variables = dict(zip(self._names, self.variables, strict=True))
+        for name in untrained & variables.keys():
+            kernel = re.sub(r"/bias$", "/kernel", name)
+            if any(
+                self.optimizer.has_updated(variables[one])
+                for one in {name, kernel} & variables.keys()
+            ):
                 untrained.remove(name)
         self.model.mark_untrained(untrained)
 

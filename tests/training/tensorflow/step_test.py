@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
@@ -310,6 +311,21 @@ def compiled_functions(**options) -> list[str]:
         for function in graph.library.function
         if function.attr["_XlaMustCompile"].b
     ]
+
+
+def test_a_bias_is_trained_with_its_kernel():
+    # The bias of all choices has no gradient but rounding errors.
+    model = tiny.make_model("multiple_choice")
+    model.mark_untrained()
+    optimizer = create_optimizer("adamw", learning_rate=1e-3, num_train_steps=9)
+    step = TrainStep(model, ALBERT, optimizer, tf.distribute.get_strategy())
+    step.mark_trained()
+    assert "classifier/bias" in model.untrained_weights
+    moment = optimizer.slot(model.classifier.kernel, "m")
+    moment.assign(np.ones_like(moment))
+    step.mark_trained()
+    left = set(weight_names(model)) - {"classifier/kernel", "classifier/bias"}
+    assert set(model.untrained_weights) == left
 
 
 def test_an_evaluation_waits_for_the_device_only_at_its_end():

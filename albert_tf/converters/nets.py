@@ -124,15 +124,21 @@ def refuse_generator(checkpoint: Checkpoint) -> None:
     """Refuses to fine-tune a generator.
 
     Raises:
-        UsageError: If the files are those of one: in a folder that a run left it in, or
-            ELECTRA's masked LM in another package's format.
+        UsageError: If the files are those of one: in the folder that it is written to,
+            or ELECTRA's masked LM in another package's format, or with a hidden size
+            that only generators have.
     """
     folder = (checkpoint.folder or checkpoint.path).rstrip("/")
     above, name = os.path.split(os.path.abspath(folder))
-    by_place = name == GENERATOR and files.exists(files.join(above, MODEL))
-    others = checkpoint.format != "albert_tf" and checkpoint.config.family == "electra"
+    places = {MODEL: files.join(above, MODEL), "config.json": above}
+    found = [v for k, v in places.items() if files.exists(files.join(above, k))]
+    by_place, config = name == GENERATOR and bool(found), checkpoint.config
+    # In our format, an encoder of this family may have learned masked words alone.
+    is_small = config.hidden_size < config.embedding_size
+    by_content = is_small or checkpoint.format != "albert_tf"
+    others = config.family == "electra" and by_content
     is_one = checkpoint.head == "masked_lm" and (by_place or others)
-    where = f", {files.join(above, MODEL)}" if by_place else ""
+    where = f", {found[0]}" if by_place else ""
     require(
         not is_one,
         f"{checkpoint.path}: is ELECTRA's generator, which is not fine-tuned; give "

@@ -53,7 +53,7 @@ def pretrain(settings: PretrainSettings) -> str:
     """
     objective = find_objective(settings)
     with devices(settings) as strategy:
-        settings = as_begun(settings, objective.settings)
+        objective = as_begun(settings, objective)
         run = Pretraining(objective.complete(settings), strategy, objective)
         run.execute()
         return run.result()

@@ -346,25 +346,24 @@ def _read_record(path: str) -> dict[str, Any]:
         raise DataError(f"{path}: must be the JSON record of a run") from None
 
 
-def as_begun(settings: TrainingSettings, names: Iterable[str]) -> TrainingSettings:
-    """Returns settings with the values of the run in their folder where they are None.
+def as_begun(settings: TrainingSettings, objective: Any) -> Any:
+    """Returns an objective with the defaults that the run in the folder began with.
 
-    So that a run goes on as it began, whatever the defaults are in a later version.
+    So that it goes on as it began, whatever the defaults are in a later version.
 
     Args:
         settings: `TrainingSettings`.
-        names: iterable of str. The settings.
+        objective: `Objective`.
 
     Raises:
         DataError: If the record of the run is damaged.
     """
     path = files.join(settings.output_dir, RUN_FILE)
     if not settings.output_dir or not files.exists(path):
-        return settings
+        return objective
     recorded = _read_record(path)["settings"]
-    missing = [name for name in names if getattr(settings, name) is None]
-    values = {name: recorded[name] for name in missing if name in recorded}
-    return dataclasses.replace(settings, **values)
+    begun = {k: recorded.get(k, value) for k, value in objective.settings.items()}
+    return dataclasses.replace(objective, settings=begun)
 
 
 def describe_command(settings: TrainingSettings) -> dict[str, Any]:

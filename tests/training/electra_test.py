@@ -1,11 +1,13 @@
 """Pretraining of ELECTRA: what a run leaves, what it starts from, what is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.converters import nets
 from albert_tf.converters.load import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import folders
@@ -128,6 +130,32 @@ def start_of(folder, path, **given):
         return pretrain.make_pretrainer(
             settings, start, start.config, objective.head, "float32"
         )
+
+
+def test_generators_are_not_fine_tuned(tmp_path):
+    config = albert_tf.AlbertConfig.from_preset(
+        "electra_small", vocab_size=120, num_hidden_layers=1, intermediate_size=8
+    )
+    pair, copied = str(tmp_path / "pair"), str(tmp_path / "copied")
+    albert_tf.save_pretrained(albert_tf.ElectraPretrainer(config, seed=1), pair)
+    shutil.copytree(f"{pair}/generator", copied)
+    shutil.copytree(pair, tmp_path / "run/best")
+    best = str(tmp_path / "run/best")
+    for path, place in (
+        (f"{pair}/generator", f", {pair}"),
+        (f"{best}/generator", f", {best}"),
+        (copied, ""),
+    ):
+        with (
+            pytest.raises(UsageError, match=f"give the discriminator{place}$"),
+            open_checkpoint(path) as checkpoint,
+        ):
+            nets.refuse_generator(checkpoint)
+    # Not one: it learned masked words alone, as with --objective=roberta.
+    albert_tf.save_pretrained(albert_tf.AlbertMaskedLM(config), tmp_path / "words")
+    for path in (pair, tmp_path / "words"):
+        with open_checkpoint(path) as checkpoint:
+            nets.refuse_generator(checkpoint)
 
 
 @pytest.mark.slow

@@ -406,14 +406,14 @@ def test_an_objective_decides_what_is_not_given(tmp_path, name):
     other = dataclasses.replace(settings, masking="bert_wwm")
     assert objective.complete(other).masking == "bert_wwm"
     # A run that has begun goes on as it began, also if the default is another now.
-    assert as_begun(settings, objective.settings) == settings
+    assert as_begun(settings, objective) == objective
     (tmp_path / "run").mkdir()
     earlier = objective.complete(dataclasses.replace(settings, masking="electra"))
     record = {"settings": earlier.identity()}
     (tmp_path / "run/run.json").write_text(json.dumps(record))
-    begun = objective.complete(as_begun(settings, objective.settings))
-    assert RunFolder(begun).identity["masking"] == "electra"
-    assert as_begun(other, objective.settings).masking == "bert_wwm"
+    begun = as_begun(settings, objective)
+    assert RunFolder(begun.complete(settings)).identity["masking"] == "electra"
+    assert begun.complete(other).masking == "bert_wwm"
     with pytest.raises(UsageError, match="--masking='electra'; received --masking='be"):
         RunFolder(objective.complete(other))
     targets = [t.weights for t in objective.terms if callable(t.weights)]

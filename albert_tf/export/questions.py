@@ -70,9 +70,10 @@ def answering_of(
     recorded = {name: getattr(task.options, name) for name in names}
     may_lack = "null_threshold" in given or saved.may_lack_answers(task)
     answering = Answering(**{"unanswerable": may_lack, **recorded, **given})
-    if not getattr(model, "task", None):
-        answering = dataclasses.replace(squad_features.with_room(answering), **given)
     special = 4 if model.config.type_vocab_size == 1 else 3
+    if not getattr(model, "task", None):
+        answering = squad_features.with_room(answering, special)
+        answering = dataclasses.replace(answering, **given)
     squad_features.check_options(answering, special)
     threshold = answering.null_threshold
     is_number = threshold == threshold
@@ -103,7 +104,7 @@ def make_question_signatures(
         answering: `Answering`.
 
     Raises:
-        UsageError: If the graph cannot say where tokens come from.
+        UsageError: If the graph cannot do what the tokenizer does.
     """
     is_beam = HEADS[head_of(model)].has_beam
     offsets = text_inputs.tokenizer.graph_offsets

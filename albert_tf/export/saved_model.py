@@ -100,7 +100,8 @@ def export_saved_model(
     forward = fast_forward.choose(model, precision)
     elastic = fast_forward.choose_elastic(model, forward, exit)
     exits, picture = read_exits(exits_curve, model)
-    text_inputs = TextInputs(tokenizer, length)
+    segments = model.config.type_vocab_size
+    text_inputs = TextInputs(tokenizer.for_segments(segments), length)
     signatures = make_signatures(
         model, text_inputs, labels, top_k or TOP_K, elastic, answers
     )
@@ -192,7 +193,10 @@ def checked_length(
             length = saved.task_of(model, head, None).options.max_seq_length
         else:
             length = getattr(model, "max_seq_length", None) or longest
-    inputs.check_max_seq_length(length, pairs=True, longest=longest)
+    separators = 2 if model.config.type_vocab_size == 1 else 1
+    inputs.check_max_seq_length(
+        length, pairs=True, longest=longest, separators=separators
+    )
     require(
         tokenizer.vocab_size <= model.config.vocab_size,
         f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, as "

@@ -266,6 +266,7 @@ class Predictor(Loadable):
         rule = f"model must be {expected}, received {type(model).__name__}"
         require(self.head in self.heads, rule)
         check_fits(model, tokenizer)
+        tokenizer = tokenizer.for_segments(model.config.type_vocab_size)
         check_count("batch_size", batch_size)
         self.model = model
         self.tokenizer = tokenizer
@@ -277,7 +278,8 @@ class Predictor(Loadable):
         _check_options(given, longest)
         start = dataclasses.replace(found.options, **given)
         if HEADS[self.head].answers_spans and not getattr(model, "task", None):
-            start = dataclasses.replace(with_room(start), **given)
+            start = with_room(start, 2 + tokenizer.pair_separators)
+            start = dataclasses.replace(start, **given)
         self.task: Task = dataclasses.replace(found, options=start)
         length, pad_id = start.max_seq_length, tokenizer.pad_id
         self._shape = BatchShape(self.head, length, longest, pad_id, step=LENGTH_STEP)

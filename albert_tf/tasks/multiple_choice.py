@@ -67,7 +67,8 @@ class ChoiceTask(Task):
         Raises:
             UsageError: If a length leaves no room for text.
         """
-        inputs.check_max_seq_length(self.options.max_seq_length, pairs=True)
+        length, separators = self.options.max_seq_length, tokenizer.pair_separators
+        inputs.check_max_seq_length(length, pairs=True, separators=separators)
         longest = self.options.max_qa_length
         require(longest > 0, "max_qa_length must be positive", longest)
         # Byte BPE has no normalization.
@@ -87,7 +88,7 @@ class ChoiceTask(Task):
         counts = [len(row) for row in examples.choices]
         context = np.repeat([distinct[text] for text in examples.contexts], counts)
         full_a, full_b = np.diff(a_splits)[context], np.diff(b_splits)
-        budget = self.options.max_seq_length - 2 - tokenizer.pair_separators
+        budget = length - 2 - separators
         kept_b = np.minimum(full_b, min(longest, budget))
         kept_a = np.minimum(full_a, budget - kept_b)
         first = (a_ids, a_splits[context], kept_a)

@@ -79,17 +79,21 @@ def check_options(options: Options, special: int = 3) -> None:
     )
 
 
-def with_room(options: Options) -> Options:
+def with_room(options: Options, special: int = 3) -> Options:
     """Returns options that leave room for a text, for models without a record.
 
     The usual sizes are kept if they fit. Otherwise a question takes at most a quarter
     of a row, and windows overlap by half.
+
+    Args:
+        options: `Options`.
+        special: int. Number of special tokens in a row.
     """
-    length = options.max_seq_length
-    if options.doc_stride <= length - options.max_query_length - 3:
+    room = options.max_seq_length - special
+    if options.doc_stride <= room - options.max_query_length:
         return options
-    query = min(options.max_query_length, max(1, length // 4))
-    stride = min(options.doc_stride, max(1, (length - query - 3) // 2))
+    query = min(options.max_query_length, max(1, options.max_seq_length // 4))
+    stride = min(options.doc_stride, max(1, (room - query) // 2))
     return dataclasses.replace(options, max_query_length=query, doc_stride=stride)
 
 

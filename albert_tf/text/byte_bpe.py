@@ -111,6 +111,10 @@ class ByteBPETokenizer(Tokenizer):
 
         return GraphByteBPE(self, **_graph_tables(self._library))
 
+    @property
+    def graph_offsets(self):
+        return self.graph.tokenize_with_offsets
+
     def _starts_word(self, token: str) -> bool:
         """Returns whether the token begins with a space."""
         return token.startswith(_WORD_START)

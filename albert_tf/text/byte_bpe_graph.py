@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
+from albert_tf.text.tokenizer_graph import GraphBase, TokensWithOffsets, as_utf8
 
 # Separates words: this byte never occurs in UTF-8 text, and RE2 never matches it.
 _MARK = b"\xff"
@@ -55,6 +55,9 @@ class GraphByteBPE(GraphBase):
         self._no_rank = np.int64(len(table))
         with tf.init_scope(), tf.device("CPU:0"):
             self._byte_ids = tf.constant(byte_ids, tf.int64)
+            # A token is written with one character for each of its bytes.
+            lengths = [len(token) for token in tokenizer.vocabulary]
+            self._lengths = tf.constant(lengths, tf.int64)
             self._merged = tf.constant(np.append(table[:, 2], -1), tf.int64)
             self._ranks = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
@@ -66,7 +69,37 @@ class GraphByteBPE(GraphBase):
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
-        words = self._words(as_utf8(texts))
+        return self._tokenize(self._prefixed(as_utf8(texts)))[0]
+
+    def tokenize_with_offsets(self, texts: tf.Tensor) -> TokensWithOffsets:
+        """Tokenizes strings `[B]`; see `Tokenizer.encode_with_offsets`.
+
+        A token that is a part of a character has the whole character.
+        """
+        texts = as_utf8(texts)
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        prefixed = self._prefixed(texts)
+        ids, octets = self._tokenize(prefixed)
+        # A space that is not in the text counts as its first character.
+        added = tf.strings.length(prefixed) - tf.strings.length(texts)
+        before = codes.row_starts() + tf.cumsum(tf.cast(added, tf.int64))
+        row = ids.value_rowids()
+        begins = (octets < 0x80) | (octets >= 0xC0)
+        character = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+        lengths = tf.gather(self._lengths, ids.values)
+        after = tf.cumsum(lengths)
+
+        def places(octet):
+            place = tf.gather(character, octet) - tf.gather(before, row)
+            return ids.with_values(tf.cast(tf.maximum(place, 0), tf.int32))
+
+        return TokensWithOffsets(
+            ids, places(after - lengths), places(after - 1) + 1, codes
+        )
+
+    def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Returns the ids of UTF-8 strings, and the bytes of all, in order."""
+        words = self._words(texts)
         symbols = tf.strings.bytes_split(words.values)
         octets = tf.reshape(tf.io.decode_raw(symbols.values, tf.uint8), [-1])
         ids = tf.gather(self._byte_ids, tf.cast(octets, tf.int32))
@@ -75,7 +108,7 @@ class GraphByteBPE(GraphBase):
         ids = tf.RaggedTensor.from_value_rowids(
             tf.cast(ids, tf.int32), word_of, num_words, validate=False
         )
-        return words.with_values(ids).merge_dims(1, 2)
+        return words.with_values(ids).merge_dims(1, 2), octets
 
     def tokenize_between(self, parts, is_first, is_last):
         """See the base class. Removes the white space before a mask."""
@@ -83,11 +116,14 @@ class GraphByteBPE(GraphBase):
         bare = tf.strings.regex_replace(parts, f"[{_SPACE}]+\\z", "")
         return self.tokenize(tf.where(is_last, parts, bare))
 
+    def _prefixed(self, texts: tf.Tensor) -> tf.Tensor:
+        if not self._add_prefix_space:
+            return texts
+        bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
+        return tf.where(bare, tf.strings.join([" ", texts]), texts)
+
     def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits each text into non-empty words, ragged string `[B, None]`."""
-        if self._add_prefix_space:
-            bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
-            texts = tf.where(bare, tf.strings.join([" ", texts]), texts)
         if self._use_regex:
             texts = tf.strings.regex_replace(texts, _LAST_SPACE, _MARK + rb"\1")
             texts = tf.strings.regex_replace(texts, _WORD, rb"\1" + _MARK)

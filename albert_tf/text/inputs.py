@@ -96,7 +96,9 @@ def encode_texts(
         UsageError: If `max_seq_length` leaves no room for text, or the two sequences
             differ in length.
     """
-    check_max_seq_length(max_seq_length, pairs=text_pairs is not None)
+    separators = tokenizer.pair_separators
+    is_pair = text_pairs is not None
+    check_max_seq_length(max_seq_length, pairs=is_pair, separators=separators)
     nothing = np.zeros(0, np.int32), np.zeros(len(texts) + 1, np.int64)
     parts = [tokenizer.encode_batch_flat(texts), nothing]
     if text_pairs is not None:
@@ -104,7 +106,7 @@ def encode_texts(
         require(len(text_pairs) == len(texts), rule, len(text_pairs))
         parts[1] = tokenizer.encode_batch_flat(text_pairs)
     first, second = (np.diff(splits) for _, splits in parts)
-    kept = kept_lengths(first, second, max_seq_length, tokenizer.pair_separators)
+    kept = kept_lengths(first, second, max_seq_length, separators)
     lost = (first > kept[0]) | (second > kept[1])
     counts = (kept[0], np.where(second > 0, kept[1], -1))
     segments = ((a, b[:-1], n) for (a, b), n in zip(parts, counts, strict=True))
@@ -223,15 +225,18 @@ def rounded_length(length: int, longest: int, step: int = STEP) -> int:
     return min(-(-length // step) * step, longest)
 
 
-def check_max_seq_length(value: int, *, pairs: bool, longest: int | None = None):
+def check_max_seq_length(
+    value: int, *, pairs: bool, longest: int | None = None, separators: int = 1
+):
     """Raises a UsageError if `max_seq_length` is too small or too large.
 
     Args:
         value: int. The `max_seq_length` to check.
         pairs: bool. Whether rows have two segments.
         longest: int or None. The model's `max_position_embeddings`.
+        separators: int. Number of separators between the two.
     """
-    least = 5 if pairs else 3
+    least = 4 + separators if pairs else 3
     require(value >= least, f"max_seq_length must be at least {least}", value)
     require(
         longest is None or value <= longest,

@@ -36,7 +36,8 @@ def join_segments(
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is
         chosen when the graph runs.
     """
-    inputs.check_max_seq_length(max_seq_length, pairs=second is not None)
+    separators, is_pair = tokenizer.pair_separators, second is not None
+    inputs.check_max_seq_length(max_seq_length, pairs=is_pair, separators=separators)
     if second is None:
         first = first[:, : max_seq_length - 2]
     else:
@@ -44,7 +45,7 @@ def join_segments(
             first.row_lengths(),
             second.row_lengths(),
             max_seq_length,
-            tokenizer.pair_separators,
+            separators,
             tf,
         )
         first, second = first_tokens(first, kept[0]), first_tokens(second, kept[1])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import albert_tf
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
 
@@ -209,16 +209,13 @@ class Tokenizer(abc.ABC):
         """
 
     @property
+    @abc.abstractmethod
     def graph_offsets(self):
         """What turns strings `[B]` into `TokensWithOffsets` in the graph.
 
         Raises:
-            UsageError: If the graph cannot do that for this kind of tokenizer.
+            UsageError: If this tokenizer cannot be expressed in the graph.
         """
-        raise UsageError(
-            "tokenizer: the graph can say which characters a token comes from for "
-            f"SentencePiece and WordPiece only, received {type(self).__name__}"
-        )
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of ids; SentencePiece's unknown piece becomes ` ⁇ `.

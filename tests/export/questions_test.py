@@ -31,6 +31,7 @@ CASES = {
     "2.0, one answer": (LOGITS, {"null_threshold": -1.0, "n_best_size": 1}),
     "beam": (BEAM, {"unanswerable": True}),
     "beam, eager": (BEAM, {"null_threshold": 1e9}),
+    "two separators": (LOGITS, {"null_threshold": 0.5}),
     "beam, 1.1": (BEAM, {"unanswerable": False, "max_answer_length": 3}),
 }
 RIVER = "The river Main (524\u00a0km) meets  the Rhine at Mainz; E\u0301 ½ Straße. "
@@ -51,7 +52,10 @@ class Pair:
     def __init__(self, case: str, tokenizer):
         head, options = CASES[case]
         options = {**SIZES, **options}
-        self.model = HEADS[head].load_class()(CONFIG, seed=3)
+        offset = tokenizer.pad_id + 1  # RoBERTa's
+        one = {"family": "roberta", "type_vocab_size": 1, "position_offset": offset}
+        config = CONFIG.replace(**(one if tokenizer.pair_separators == 2 else {}))
+        self.model = HEADS[head].load_class()(config, seed=3)
         self.is_beam = head == BEAM
         self.answer = QuestionAnswerer(
             self.model, tokenizer, max_seq_length=24, **options
@@ -76,11 +80,15 @@ class Pair:
 @pytest.fixture(
     scope="module",
     params=[
-        case if case in ("2.0", "beam") else pytest.param(case, marks=pytest.mark.broad)
+        case
+        if case in ("2.0", "beam", "two separators")
+        else pytest.param(case, marks=pytest.mark.broad)
         for case in CASES
     ],
 )
 def pair(request, tokenizer):
+    if request.param == "two separators":
+        tokenizer = request.getfixturevalue("byte_bpe").for_segments(1)
     return Pair(request.param, tokenizer)
 
 
@@ -159,8 +167,11 @@ def test_from_the_same_outputs_every_answer_is_the_same(pair):
     ids = windows.inputs[features.TOKEN_IDS].numpy()
     np.testing.assert_array_equal(ids[mask == 1], encoded.rows.ids)
     segments = windows.inputs[features.SEGMENT_IDS].numpy()
-    first = (mask == 1).sum(1) - segments.sum(1)
-    np.testing.assert_array_equal(first, encoded.rows.first_lengths)
+    if encoded.rows.has_segments:
+        first = (mask == 1).sum(1) - segments.sum(1)
+        np.testing.assert_array_equal(first, encoded.rows.first_lengths)
+    else:
+        assert not segments.any()
     outputs = pair.model(windows.inputs, training=False)
     outputs = {
         name: value if value.dtype == tf.int32 else tf.round(value)

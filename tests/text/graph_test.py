@@ -72,7 +72,7 @@ def assert_same_offsets(graph, tokenizer, texts):
         assert found.codes[i].numpy().tolist() == [ord(c) for c in to_unicode(text)]
 
 
-@pytest.mark.parametrize("kind", [*SENTENCEPIECE, *kinds.WORDPIECE])
+@pytest.mark.parametrize("kind", ALL)
 def test_offsets(kind):
     tokenizer = ALL[kind]
     spec = tf.TensorSpec([None], tf.string)
@@ -86,11 +86,6 @@ def test_offsets(kind):
         assert_same_offsets(graph, tokenizer, texts)
 
     any_texts()
-
-
-def test_offsets_of_byte_bpe_are_not_in_the_graph():
-    with pytest.raises(UsageError, match="WordPiece only, received ByteBPE"):
-        _ = ALL["bpe"].graph_offsets
 
 
 @pytest.mark.parametrize("kind", ["lower", "cased", "accents"])

@@ -111,9 +111,12 @@ def test_empty_batch(tokenizer):
     [
         (2, False, "max_seq_length must be at least 3, received 2"),
         (4, True, "max_seq_length must be at least 5, received 4"),
+        (5, 2, "max_seq_length must be at least 6, received 5"),
         (513, False, "at most max_position_embeddings=512, received 513"),
     ],
 )
 def test_bad_max_seq_length(length, pairs, message):
     with pytest.raises(UsageError, match=message):
-        inputs.check_max_seq_length(length, pairs=pairs, longest=512)
+        inputs.check_max_seq_length(
+            length, pairs=bool(pairs), longest=512, separators=int(pairs)
+        )

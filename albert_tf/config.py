@@ -403,6 +403,10 @@ class AlbertConfig:
         return len(self.layer_table()) * block + projection
 
 
+# Generators are smaller than discriminators; a mistake is not to take all memory.
+_MAX_SHARE = 16
+
+
 def generator_config(config: AlbertConfig, size: float, layers: float) -> AlbertConfig:
     """Returns the config of the generator of a discriminator.
 
@@ -416,10 +420,11 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
         layers: float. Share of `num_hidden_layers`.
 
     Raises:
-        UsageError: If a share is not positive, or the heads do not divide the size.
+        UsageError: If a share is not in (0, 16], or the heads do not divide the size.
     """
     for name, share in (("generator_size", size), ("generator_layers", layers)):
         require(share > 0, f"{name} must be positive", share)
+        require(share <= _MAX_SHARE, f"{name} must be at most {_MAX_SHARE}", share)
     D = max(1, round(config.hidden_size * size))
     L = max(1, round(config.num_hidden_layers * layers))
     count = max(1, D // config.head_size)

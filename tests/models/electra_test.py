@@ -255,6 +255,7 @@ def test_numbers_of_parameters():
     ("changes", "message"),
     [
         ({"generator_size": 0}, "generator_size must be positive, received 0"),
+        ({"generator_size": 1e300}, r"generator_size must be at most 16, r"),
         ({"generator_layers": -1}, "generator_layers must be positive, received -1"),
         ({"generator_size": 0.75}, "generator_size=0.75: .* number of heads, 2 .* 9"),
         ({"embedding_sharing": "half"}, "must be one of tied, dis.* 'half'"),

@@ -5,12 +5,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import FAMILIES, AlbertConfig
+from albert_tf.heads import MODEL, find
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.environment import describe_environment
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
+
+# Families, as their papers write them.
+_TITLES = {name: name.upper() for name in FAMILIES} | {"roberta": "RoBERTa"}
 
 
 def render(template: str, **values: Any) -> str:
@@ -44,6 +48,9 @@ def model_card(
         "model_card",
         settings=settings,
         config=config,
+        kind=_TITLES[config.family],
+        nets=[name for name in find(objective.head).nets if name != MODEL],
+        own=", ".join(f"`{k}={getattr(settings, k)}`" for k in objective.own_settings),
         names=["data", "loss", *_scores(objective).values()],
         rows=_results(objective, metrics),
         tokenizer=tokenizer,

@@ -5,7 +5,7 @@ import types
 import pytest
 
 from albert_tf.config import AlbertConfig
-from albert_tf.objectives.pretraining import ALBERT, BERT
+from albert_tf.objectives.pretraining import ALBERT, BERT, ELECTRA
 from albert_tf.reports.cards import model_card
 from albert_tf.training.pretrain_settings import PretrainSettings
 
@@ -16,13 +16,21 @@ METRICS = [
 ]
 
 
-def card(objective=ALBERT, metrics=METRICS, keeps_masks=False, skipped=(), **settings):
+def card(
+    objective=ALBERT,
+    metrics=METRICS,
+    keeps_masks=False,
+    skipped=(),
+    family="albert",
+    **settings,
+):
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
     settings = PretrainSettings(preset="albert_base", **places, **settings)
-    settings = ALBERT.complete(settings)
+    settings = objective.complete(settings)
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card(
-        settings, AlbertConfig(), objective, metrics, tokenizer, keeps_masks, skipped
+        *(settings, AlbertConfig(family=family), objective, metrics, tokenizer),
+        *(keeps_masks, skipped),
     ).splitlines()
 
 
@@ -40,6 +48,15 @@ def test_columns_are_the_terms_of_the_objective():
     assert "| data | loss | MLM accuracy | NSP accuracy |" in lines
     assert "| held out, step 750 | 4.0000 | 0.1250 | 0.7500 |" in lines
     assert "| best constant answer, held out |  | 0.1000 | 0.5000 |" in lines
+
+
+def test_a_card_says_what_only_its_objective_has():
+    text = "\n".join(card(ELECTRA, family="electra", generator_layers=0.5))
+    assert "ELECTRA encoder, " in text and "{" not in text
+    assert "Trained with the net in `generator/`. Settings of the objective: " in text
+    assert "`generator_size=0.25`, `generator_layers=0.5`, `emb" in text
+    text = "\n".join(card())
+    assert "ALBERT encoder, " in text and "of the objective" not in text
 
 
 def test_the_whole_card():

@@ -76,6 +76,10 @@ def find_objective(settings: PretrainSettings) -> Objective:
             value = getattr(settings, flag)
             rule = f"--{flag}={value} requires --objective={other.name}"
             require(value == defaults[flag], rule, name)
+    weight = settings.pair_loss_weight
+    rule = f"--pair_loss_weight={weight} requires an objective with a loss about pairs"
+    has_pairs = any(term.optional for term in objective.terms)
+    require(has_pairs or weight == defaults["pair_loss_weight"], rule, name)
     metrics = list(objective.metric_names)
     if settings.ema_decay:
         metrics += [f"ema_{metric}" for metric in metrics]
@@ -84,7 +88,7 @@ def find_objective(settings: PretrainSettings) -> Objective:
     require(fits, f"--keep_best must be one of {', '.join(metrics)}", best)
     targets = SpanTargets(settings.max_span, settings.span_edges)
     objective = objective.with_span_targets(targets)
-    return objective.with_pair_weight(settings.pair_loss_weight)
+    return objective.with_pair_weight(weight)
 
 
 class Pretraining(Run):
@@ -113,6 +117,7 @@ class Pretraining(Run):
         with open_checkpoint(path) if path else contextlib.nullcontext() as start:
             self.start = start
             self.tokenizer = pretrain_inputs.load_run_tokenizer(settings)
+            pretrain_inputs.check_ngram(settings, self.folder.was_begun)
             self.config = pretrain_inputs.load_config(settings, start, self.tokenizer)
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
             pretrain_inputs.check_segments(settings, self.config)
@@ -270,7 +275,10 @@ class Pretraining(Run):
         outputs.write_outputs(self)
         self.step.mark_trained()
         found = nets.split(from_model(self.step.model, self.tokenizer))
-        # A run without `model` is not finished, so that it comes last.
+        # A run without `model` is not finished, so that it comes last. One of fewer
+        # steps is not to lie beside a net of more; checkpoints hold its weights.
+        for path in self._models()[1:]:
+            files.remove_tree(path)
         for path, net in zip(self._models(), found.values(), strict=True):
             # One in the way, which was put back, is not that of this run.
             with folders.writing(path, overwrite=True) as out:

@@ -74,6 +74,21 @@ def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:
             require(policy not in _OF_SEGMENTS, rule, policy)
 
 
+def check_ngram(settings: PretrainSettings, was_begun: bool) -> None:
+    """Refuses a length of n-grams that has no effect.
+
+    Args:
+        settings: `PretrainSettings`.
+        was_begun: bool. Whether the run is continued: then it stays as it is.
+
+    Raises:
+        UsageError: If the masks have no such length.
+    """
+    ngram, default = settings.ngram, settings.defaults()["ngram"]
+    fits = was_begun or settings.masking == "albert" or ngram == default
+    require(fits, f"--ngram={ngram} requires --masking=albert", settings.masking)
+
+
 def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
     """Loads the tokenizer with the options that the data cards of the records name.
 

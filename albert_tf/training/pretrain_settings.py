@@ -8,9 +8,10 @@ segments, and rows of short examples would be padding.
 import dataclasses
 import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from albert_tf.data.masking.config import most_predictions
+from albert_tf.data.masking.config import MaskingConfig, most_predictions
 from albert_tf.errors import require
 from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import setting
@@ -171,6 +172,9 @@ class PretrainSettings(TrainingSettings):
     fuse_elementwise: bool = setting(True, identity=False)
     deterministic: bool = setting(True, identity=False)
 
+    # Not a setting: what runs have whose record does not say it.
+    retired: ClassVar[Mapping[str, Any]] = {"masking_rules": "albert_tf"}
+
     def __post_init__(self):
         """Refuses settings that no run can have, before anything is read."""
         for name in ("input_file", "output_dir", "spm_model_file"):
@@ -252,8 +256,11 @@ class PretrainSettings(TrainingSettings):
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""
         # Earlier versions recorded their default of 77.
-        predictions = {"max_predictions_per_seq": self.num_predictions}
-        return {**super().identity(), **predictions}
+        found = {**super().identity(), "max_predictions_per_seq": self.num_predictions}
+        # They, not the name, decide: --masking=roberta once had those of the others.
+        rules = MaskingConfig.from_preset(self.masking or "albert").rules
+        others = rules != self.retired["masking_rules"]
+        return {**found, **({"masking_rules": rules} if others else {})}
 
 
 # Stands in --input_file for the length of a phase.

@@ -70,7 +70,7 @@ class RunFolder:
     """Opens the folder of a run, or prepares to make it.
 
     A folder with another identity is refused, and nothing in it is touched. A setting
-    that is not on record had its default, or, of those that are gone, its value in
+    that is not on record had its default, or, of those that are none, its value in
     `retired`. A setting that names content, such as a path, is compared itself only if
     the content is not on record, as in runs of earlier versions. Settings that may be
     computed from others, or from the content, are compared last, so that what is named
@@ -81,6 +81,7 @@ class RunFolder:
         replaces: bool. Whether another run, which is in the folder, is to be removed.
 
     Attributes:
+        was_begun: bool. Whether the folder holds this run.
         model_is_outdated: bool. Whether the model in the folder, if there is one, was
             made before a setting was changed.
         origin: str or None. What `begin` records of the initial checkpoint in addition
@@ -111,8 +112,8 @@ class RunFolder:
         # What a process killed at its start leaves behind.
         found = [n for n in found if n not in _FREE and not _LEFTOVER.fullmatch(n)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
-        self._was_begun = RUN_FILE in found and not replaces
-        if not self._was_begun:
+        self.was_begun = RUN_FILE in found and not replaces
+        if not self.was_begun:
             rule = f"{where}: must be empty or hold this run, holds"
             other = f"{next(iter(found), None)!r}; give another folder"
             require(replaces or not found, f"{rule} {other}")
@@ -159,7 +160,7 @@ class RunFolder:
             for title, before, now in pairs:
                 old, new = _short(before), f"{_short(now)}{self._flags_of(name)}"
                 self._check(before == now, f"{title}={old}", new)
-        if self._was_begun:
+        if self.was_begun:
             self._check_settings(self._follows)
 
     def check_versions(self) -> None:
@@ -314,8 +315,8 @@ class RunFolder:
 
     def _check_settings(self, names: Iterable[str]) -> None:
         recorded, content = self._recorded["settings"], self._recorded["content"]
-        defaults = _as_read(self.settings.defaults())
         retired = _as_read(self.settings.retired)
+        defaults = retired | _as_read(self.settings.defaults())
         for name in names:
             old = recorded.get(name, defaults.get(name))
             new = self.identity.get(name, retired.get(name))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -79,6 +80,22 @@ def test_a_run_leaves_two_models(sharing, records, tmp_path, capfd):
     assert albert_tf.FillMask.from_pretrained(last)("The [MASK] sat.") == filled
     samples = (out / "samples.jsonl").read_text().splitlines()
     assert len(samples) == 2 * (1 + (sharing == "disentangled"))
+
+
+def test_no_older_model_stays_beside_a_newer_generator(tmp_path, monkeypatch):
+    paths = [str(tmp_path / name) for name in ("generator", "model")]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    nets_of = mock.Mock(return_value=dict.fromkeys(paths))
+    writes = mock.Mock(side_effect=[None, KeyboardInterrupt])
+    monkeypatch.setattr(pretrain.outputs, "write_outputs", mock.Mock())
+    monkeypatch.setattr(pretrain, "from_model", mock.Mock())
+    monkeypatch.setattr(pretrain.nets, "split", nets_of)
+    monkeypatch.setattr(pretrain, "write_files", writes)
+    killed = mock.Mock(**{"_models.return_value": paths})
+    with pytest.raises(KeyboardInterrupt):
+        pretrain.Pretraining.finish(killed)
+    assert writes.call_count == 2 and not (tmp_path / "model").exists()
 
 
 def test_disentangled_tables_are_written_as_sums(tmp_path):

@@ -25,6 +25,7 @@ from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import hubs
 from albert_tf.training import loop, outputs, pretrain
 from albert_tf.training.pretrain_batches import RunBatches
+from albert_tf.training.pretrain_inputs import check_ngram
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder, as_begun
@@ -386,14 +387,13 @@ def test_the_initial_checkpoint_is_opened_once_and_gives_the_config(
 def test_objectives_and_the_weight_of_their_pair_loss(tmp_path):
     for name in (*OBJECTIVES, "elctra"):
         values = runs.pretraining(tmp_path, objective=name, pair_loss_weight=0.5)
-        refused = pytest.raises(
-            UsageError, match="--objective must be one of albert, b"
-        )
-        with contextlib.nullcontext() if name in OBJECTIVES else refused:
+        no_pairs = "--pair_loss_weight=0.5 requires an objective with a loss about pair"
+        message = no_pairs if name in OBJECTIVES else "--objective must be one of albe"
+        fits = name in ("albert", "bert")
+        refused = pytest.raises(UsageError, match=message)
+        with contextlib.nullcontext() if fits else refused:
             terms = pretrain.find_objective(PretrainSettings(**values)).terms
-            others = {"spanbert": [1.0], "electra": [50.0], "roberta": []}
-            others = others.get(name, [0.5])
-            assert [term.loss_weight for term in terms] == [1.0, *others]
+            assert [term.loss_weight for term in terms] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -418,6 +418,31 @@ def test_an_objective_decides_what_is_not_given(tmp_path, name):
         RunFolder(objective.complete(other))
     targets = [t.weights for t in objective.terms if callable(t.weights)]
     assert targets == [SpanTargets(7, "all")] * (name == "spanbert")
+
+
+def test_ngrams_of_masks_that_have_none(tmp_path):
+    settings = PretrainSettings(**runs.pretraining(tmp_path, ngram=2, masking="bert"))
+    with pytest.raises(UsageError, match="--ngram=2 requires --masking=albert, rec"):
+        check_ngram(settings, was_begun=False)
+    check_ngram(settings, was_begun=True)
+    check_ngram(dataclasses.replace(settings, masking="albert"), was_begun=False)
+    check_ngram(dataclasses.replace(settings, ngram=3), was_begun=False)
+
+
+def test_a_run_does_not_go_on_with_other_masks_of_the_same_name(tmp_path):
+    values = runs.pretraining(tmp_path, masking="roberta")
+    settings = PretrainSettings(**values)
+    (tmp_path / "run").mkdir()
+    now = settings.identity()
+    earlier = {k: v for k, v in now.items() if k != "masking_rules"}
+    for record in (now, earlier):
+        text = json.dumps({"settings": record})
+        (tmp_path / "run/run.json").write_text(text)
+        fits = record is now
+        refused = pytest.raises(UsageError, match="='albert_tf'; received .*'roberta'")
+        with contextlib.nullcontext() if fits else refused:
+            RunFolder(settings)
+    assert "masking_rules" not in dataclasses.replace(settings, masking=None).identity()
 
 
 @pytest.mark.slow

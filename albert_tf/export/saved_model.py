@@ -20,7 +20,7 @@ from albert_tf.export.questions import answering_of
 from albert_tf.export.signatures import CLASSIFY_METHOD, TOP_K, make_signatures
 from albert_tf.export.tags import tag_labels
 from albert_tf.export.text_inputs import Signature, TextInputs, checked, specs_of
-from albert_tf.heads import CHOICES, LABELS, TAGS, find, problem_type_of
+from albert_tf.heads import CHOICES, LABELS, REPLACED, TAGS, find, problem_type_of
 from albert_tf.models.classifiers import label_names
 from albert_tf.models.tensorflow import fast_forward
 from albert_tf.storage import files, folders, hubs
@@ -160,8 +160,15 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
 
 
 def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
-    """Raises a UsageError if an argument is for another kind of model."""
+    """Raises a UsageError if a model answers no texts, or an argument is for others."""
     head, kind = find(head_of(model)), type(model).__name__
+    require(
+        head.answers != REPLACED,
+        "model: expected one that answers texts; fine-tune ELECTRA's discriminator, "
+        "export its encoder with --head=none (in Python: its backbone), or ask "
+        "AlbertDiscriminator in Python for the scores of tokens",
+        kind,
+    )
     for name, given, fits in (
         ("labels", labels is not None, head.has_labels),
         ("top_k", top_k is not None, head.has_masked_lm),

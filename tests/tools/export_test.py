@@ -53,3 +53,15 @@ def test_at_least_one_answer_is_served(tmp_path, model_folder):
     given = {"model": model_folder("question_answering"), "output_dir": tmp_path / "o"}
     done = run_command("export", **given, n_best_size=0)
     assert done.code == 2 and "n_best_size must be at least 1" in done.error
+
+
+def test_a_discriminator_is_fine_tuned_first(tmp_path, model_folder):
+    sizes = {"family": "electra", "sharing": "none", "hidden_act": "gelu"}
+    given = {"model": model_folder("discriminator", **sizes)}
+    done = run_command("export", **given, output_dir=tmp_path / "o")
+    assert done.code == 2 and done.error.endswith("received 'AlbertDiscriminator'")
+    assert "fine-tune ELECTRA's discriminator" in done.error and len(done.error) < 300
+    (tmp_path / "t.jsonl").write_text('{"text": "a"}')
+    table = {"input_file": tmp_path / "t.jsonl", "output_file": tmp_path / "o.jsonl"}
+    done = run_command("predict", **given, **table)
+    assert done.code == 2 and done.error.endswith("its head is discriminator")

@@ -144,6 +144,8 @@ class Corpus:
         if self.named:
             parts = [(i, name) for name, s in self.named.items() for i in s.inputs]
         for part, named in parts:
+            rule = "--input_file: a TOML file of sources must be the only input"
+            require(not part.endswith(".toml"), rule, part)
             kind = part.partition(":")[0]
             is_file, matches = kind not in ("tfds", "docstrings"), [part]
             if is_file:

@@ -66,7 +66,7 @@ def read_sources(
         require(
             temperature is None,
             "--source_temperature requires sources with names, such as "
-            "--input_file=news=a*.txt,web=b*.jsonl, received",
+            "--input_file=news=a*.txt,web=b*.jsonl",
             inputs,
         )
         return {}
@@ -128,9 +128,11 @@ def _split_weight(path: str) -> tuple[str, float | None]:
 
 
 def _read_toml(path: str) -> dict[str, NamedSource]:
+    text = files.read_text(path)
     try:
-        tables: Mapping[str, Any] = tomllib.loads(files.read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        tables: Mapping[str, Any] = tomllib.loads(text)
+    # Of int() for thousands of digits, or of its own; and of deep nesting.
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not TOML: {error}") from None
     require(tables, f"{path}: must name a source", error=DataError)
     found = {}

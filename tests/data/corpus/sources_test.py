@@ -52,7 +52,7 @@ def test_a_file_of_sources(tmp_path):
         ("a=x:-1,b=y:2", None, "source 'a' needs a weight above 0.*received -1.0"),
         ("a=x:nan", None, "source 'a' needs a weight above 0.*received nan"),
         ("a=x:0.3,b=y:0.7", 2.0, "'a' can have no weight with --source_temp"),
-        ("x,y", 2.0, "--source_temperature requires sources with names"),
+        ("x,y", 2.0, "--source_temperature requires .*jsonl, received 'x,y'"),
         ("a=x", 0.0, "--source_temperature must be positive, received 0.0"),
     ],
 )
@@ -74,6 +74,8 @@ def test_wrong_sources(inputs, temperature, message):
         ('[a]\ninput_file = "x"', "source 'a' needs a weight above 0"),
         ('[a]\ninput_file = "x"\nweight = 0.5', "must sum to 1, received 0.5 = 0.5"),
         ("[a]\nweight = 1\n[a]\nweight = 1", "is not TOML: Cannot declare"),
+        (f"a = {'[' * 20_000}", "is not TOML: maximum recursion depth"),
+        (f"a = {'1' * 5_000}", "is not TOML: Exceeds the limit"),
     ],
 )
 def test_wrong_files_of_sources(tmp_path, content, message):
@@ -96,3 +98,5 @@ def test_a_corpus_reads_its_sources(tmp_path):
         Corpus(f"one={tmp_path}/[ab].txt:0.5,two={tmp_path}/[bc].txt:0.5")
     with pytest.raises(DataError, match="no such file.*; a source with a name needs a"):
         Corpus("one=a.txt,two=b.txt")
+    with pytest.raises(UsageError, match="must be the only input, received 's.toml'"):
+        Corpus("s.toml,a.txt")

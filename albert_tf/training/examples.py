@@ -253,7 +253,7 @@ def recipe_of(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
 
 
 def with_lengths(
-    settings: FinetuneSettings, task: Task, config: AlbertConfig
+    settings: FinetuneSettings, task: Task, config: AlbertConfig, tokenizer: Tokenizer
 ) -> tuple[FinetuneSettings, Task]:
     """Decides the sizes of rows: those given, the recipe's, the task's, the model's."""
     longest = config.max_position_embeddings
@@ -267,7 +267,7 @@ def with_lengths(
     given["max_seq_length"] = length
     chosen = {name: value for name, value in given.items() if value is not None}
     options = dataclasses.replace(task.options, **chosen)
-    budget = length - options.max_query_length - 3
+    budget = length - options.max_query_length - 2 - tokenizer.pair_separators
     if settings.doc_stride is None and budget > 0:
         # In short rows, the usual step would be longer than a window.
         stride = min(options.doc_stride, -(-budget // 2))

@@ -73,7 +73,9 @@ class Finetuning(Run):
         with start.open_start(settings) as self.start:
             begin, tokenizer = self.start, self.start.tokenizer
             task = begin.choose_head(task)
-            settings, task = examples.with_lengths(settings, task, begin.config)
+            settings, task = examples.with_lengths(
+                settings, task, begin.config, tokenizer
+            )
             self.data = examples.encode(task, parts, tokenizer)
             self.data.check_metric(settings.metric, settings.needs_dev())
             recipe = examples.recipe_of(settings, task)

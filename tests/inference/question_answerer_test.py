@@ -7,6 +7,7 @@ import pytest
 import albert_tf
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
+from albert_tf.export import questions
 from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks import saved
@@ -72,6 +73,15 @@ def test_record_of_the_task(tokenizer, tmp_path):
     assert answer("Which?", CONTEXT) | NOTHING == answer("Which?", CONTEXT)
     again = QuestionAnswerer.from_pretrained(tmp_path / "m", null_threshold=math.inf)
     assert again("Which?", CONTEXT)["answer"]
+
+
+def test_room_beside_two_separators(tokenizer):
+    config = CONFIG.replace(type_vocab_size=1, max_position_embeddings=64 + 128 + 3)
+    model = albert_tf.AlbertQuestionAnswering(config, seed=3)
+    answer = QuestionAnswerer(model, tokenizer.for_segments(1))
+    assert answer("Which?", CONTEXT)
+    exported = questions.answering_of(model, config.max_position_embeddings, {})
+    assert exported.doc_stride == answer.options.doc_stride < 128
 
 
 def test_probabilities_by_hand():

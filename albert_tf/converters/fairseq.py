@@ -42,7 +42,7 @@ _PREFIX = "decoder."
 _PARTS = (".weight", ".bias")
 # In all released models.
 _HEAD_SIZE = 64
-_LAYER = re.compile(r"\blayers?\.(\d+)\.")
+_LAYER = re.compile(r"\blayers?\.(\d{1,6})\.")
 _NO_WEIGHTS = re.compile(r"(^|\.)(version|_float_tensor|position_ids)$")
 # What versions name otherwise; a fused layer norm has torch's names.
 _RENAMES = (

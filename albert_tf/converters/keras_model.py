@@ -47,8 +47,13 @@ def build_model(
         DataError: If a weight of the encoder is missing or has another shape, or a
             tensor is unknown.
     """
-    checkpoint.check_unknown(with_heads=head == "auto")
-    head = checkpoint.head if head == "auto" else head
+    is_auto = head == "auto"
+    checkpoint.check_unknown(with_heads=is_auto)
+    head = checkpoint.head if is_auto else head
+    left = {name.partition("/")[0] for name in checkpoint.tensors} - {"backbone"}
+    if is_auto and head is None and left:
+        names = ", ".join(sorted(left))
+        logging.warning("%s: no head has only %s; left out", checkpoint.path, names)
     row = find(head) if head in PAIRS else named_head(head)
     checkpoint = checkpoint.for_head(head)
     if row.has_classifier:

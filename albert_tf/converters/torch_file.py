@@ -51,16 +51,21 @@ def tensors(path: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the tensors of a state dict as float32.
 
     Raises:
-        DataError: If a value is not a tensor.
+        DataError: If a value is not a dense tensor of real numbers with values.
     """
     torch = _torch(DataError, path)
     for name, value in state.items():
         rule = f"{path}: not a torch file of tensors: {str(name)[:100]!r} must be one"
         is_tensor = isinstance(value, torch.Tensor)
         require(is_tensor, rule, type(value).__name__, error=DataError)
+        odd = value.is_meta or value.is_quantized or value.is_nested
+        odd = odd or value.is_complex() or value.layout != torch.strided
+        rule = f"{path}: {str(name)[:100]!r} must be a dense tensor of real numbers"
+        kind = f"{value.layout}, {value.dtype} on {value.device}"
+        require(not odd, rule, kind, error=DataError)
     return {
         str(name): Tensor(
-            str(name), tuple(value.shape), lambda v=value: v.float().numpy()
+            str(name), tuple(value.shape), lambda v=value: v.detach().float().numpy()
         )
         for name, value in state.items()
     }

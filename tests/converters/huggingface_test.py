@@ -146,6 +146,16 @@ def test_output_that_is_not_tied(tmp_path, tensors):
         albert_tf.from_pretrained(edited(tmp_path, tensors), head="masked_lm")
 
 
+def test_a_head_of_next_sentences_alone_is_said_to_be_left_out(
+    tmp_path, tensors, caplog
+):
+    tensors = {k: v for k, v in tensors.items() if not k.startswith("predictions.")}
+    folder = edited(tmp_path, tensors, architectures=["AlbertForNextSentence"])
+    model = albert_tf.from_pretrained(folder, head="auto")
+    assert type(model).__name__ == "AlbertBackbone"
+    assert "no head has only sop_head; left out" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["AlbertModel", "AlbertForMaskedLM"])
 def test_files_of_the_hub(tmp_path, tensors, kind):
     if kind == "AlbertModel":

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters import fairseq
+from albert_tf.converters import fairseq, torch_file
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
@@ -265,6 +265,11 @@ def test_the_published_folder_has_the_encoder_alone(spanbert, prefix, tmp_path):
     np.testing.assert_array_equal(again(SINGLE)["sequence_output"], expected)
 
 
+def test_parameters_are_read_without_their_gradient():
+    found = torch_file.tensors("x", {"x": torch.nn.Parameter(torch.ones(2))})
+    np.testing.assert_array_equal(found["x"].read(), np.ones(2))
+
+
 class Unwanted:
     """Calls a function where a pickle is loaded."""
 
@@ -280,6 +285,13 @@ class Unwanted:
         (
             {"state": {"x": 3}},
             "not a torch file of tensors: 'x' must be one, rec.* 'int'",
+        ),
+        ({"state": {"x": torch.eye(3).to_sparse()}}, "'x' must be a dense tensor"),
+        ({"state": {"x": torch.ones(3, device="meta")}}, "'x' must be a dense tensor"),
+        ({"state": {"x": torch.ones(3) * 1j}}, "'x' must be a dense tensor"),
+        (
+            {"state": {f"decoder.layers.{'1' * 5000}.x": torch.ones(3)}},
+            "unknown tensor layers.11",
         ),
         ({"args": {"encoder_attention_heads": 3}}, "multiple of num_attention_heads"),
         ({"args": {"encoder_attention_heads": "2"}}, "num_attention_heads"),

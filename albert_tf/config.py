@@ -171,7 +171,8 @@ class AlbertConfig:
         require(D % N == 0, multiple, D, N, error=ValueError)
         require(groups <= L, fewer, groups, L, error=ValueError)
         require(L * inner <= MAX_BLOCKS, most, L, inner, error=ValueError)
-        rule = "position_offset must be positive for the family 'roberta', else 0"
+        rule = "position_offset must be the tokenizer's pad_id + 1 for the family "
+        rule += "'roberta', else 0"
         fits = (self.position_offset > 0) == (self.family == "roberta")
         require(fits, rule, self.position_offset, error=ValueError)
         if self.family is None:
@@ -209,7 +210,8 @@ class AlbertConfig:
         """Reads the content of our, the original's or Hugging Face's JSON.
 
         The original calls the tanh approximation `"gelu"`, Hugging Face
-        `"gelu_new"`; the other keys show which of the two wrote `values`.
+        `"gelu_new"`; the other keys show which of the two wrote `values`. With the
+        family RoBERTa or ELECTRA, `"gelu"` is the exact one in any file.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**to_fields(values, known))
@@ -286,7 +288,8 @@ class AlbertConfig:
         """Raises an error if a tokenizer's padding id contradicts `position_offset`."""
         offset = self.position_offset
         rule = f"{where}: the tokenizer's pad_id must be {offset - 1}, as the config's "
-        rule += f"position_offset={offset} counts positions from the next id"
+        rule += f"position_offset={offset} counts positions from the next id; a new "
+        rule += f"model for this tokenizer needs position_offset={pad_id + 1}"
         require(offset in (0, pad_id + 1), rule, pad_id, error=error)
 
     @property

@@ -53,6 +53,8 @@ HF_ACTIVATIONS = {
 }
 # Families of models by the `model_type` that Hugging Face gives them.
 FAMILIES = ("albert", "bert", "roberta", "electra")
+# Those whose original code calls the exact gelu `"gelu"`.
+_EXACT = ("roberta", "electra")
 _CLASS = re.compile(
     r"(?:TF|Flax)?(Albert|Bert|Roberta|Electra)(Model|For|LMHead|PreTrained)"
 )
@@ -62,11 +64,13 @@ def dialect_of(values: dict[str, Any]) -> str:
     """Returns who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
 
     Hugging Face's files have had `layer_norm_eps` since the first release; the
-    original's never have it.
+    original's never have it, unless a user has named RoBERTa or ELECTRA in it.
     """
     if values.get("format") == OURS:
         return OURS
-    marks = ("model_type", "transformers_version", "architectures", "layer_norm_eps")
+    marks = ["model_type", "transformers_version", "architectures"]
+    if values.get("family") not in _EXACT:
+        marks.append("layer_norm_eps")
     return HUGGINGFACE if any(m in values for m in marks) else ORIGINAL
 
 
@@ -112,13 +116,16 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
         result["sharing"] = "none"
     if kind == HUGGINGFACE:
         result["family"] = family
+    elif kind == ORIGINAL and family is None:
+        result = _family_defaults(values) | result
     if family == "roberta":
         _set_positions(result, values)
     if values.get("share_parameter_across_layers") is False:
         result["sharing"] = "none"
     act = result.get("hidden_act")
     if kind == ORIGINAL and act in (None, "gelu"):
-        result["hidden_act"] = "gelu_new"
+        exact = values.get("family") in _EXACT
+        result["hidden_act"] = "gelu" if exact else "gelu_new"
     elif kind == HUGGINGFACE:
         default = "gelu_new" if family == "albert" else "gelu"
         result["hidden_act"] = HF_ACTIVATIONS.get(str(act), act or default)
@@ -129,8 +136,8 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
 
 
 def _family(values: dict[str, Any], kind: str) -> str | None:
-    """Returns the family that the keys show; None if the file is ours."""
-    if kind == OURS:
+    """Returns the family that the keys show; None if ours or named by a user."""
+    if kind == OURS or kind == ORIGINAL and values.get("family") in FAMILIES[1:]:
         return None
     albert_keys = ("embedding_size", "num_hidden_groups", "inner_group_num")
     guessed = "albert" if any(k in values for k in albert_keys) else "bert"
@@ -148,6 +155,16 @@ def _family(values: dict[str, Any], kind: str) -> str | None:
         require(found, known, name, error=ValueError)
         guessed = guessed if found[1] == "Bert" else found[1].lower()
     return guessed
+
+
+def _family_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a file that names ALBERT's relative need not say."""
+    shared = values.get("share_parameter_across_layers")
+    fields = {"sharing": "all" if shared else "none"}
+    fields["embedding_size"] = values["hidden_size"]
+    if values["family"] == "roberta":
+        fields |= {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    return fields
 
 
 def _set_positions(result: dict[str, Any], values: dict[str, Any]) -> None:

@@ -80,7 +80,9 @@ def test_what_the_family_decides():
         assert ("position_offset" in config.to_dict()) == (preset == "roberta_base")
     relu = AlbertConfig.from_preset("electra_small", hidden_act="relu")
     assert (relu.head_act, relu.pooler_act) == ("gelu", "gelu")
-    rule = "position_offset must be positive for the family 'roberta', else 0, received"
+    rule = (
+        r"must be the tokenizer's pad_id \+ 1 for the family 'roberta', else 0, rec.*"
+    )
     with pytest.raises(ValueError, match=f"{rule} 0"):
         AlbertConfig(family="roberta")
     with pytest.raises(ValueError, match=f"{rule} 2"):
@@ -352,6 +354,11 @@ EARLY = {**SIZES, "layer_norm_eps": 1e-12, "architectures": ["BertForMaskedLM"]}
 BRIGHTMART = {**SIZES, "embedding_size": 6, "ln_type": "postln"}
 BRIGHTMART |= {"directionality": "bidi"}
 SHARED = "share_parameter_across_layers"
+# Files that users write for a relative.
+BERT_LIKE = {**SIZES, "hidden_act": "gelu", "family": "bert"}
+ROBERTA_LIKE = BERT_LIKE | {"family": "roberta", "position_offset": 1}
+EXACT = {"hidden_act": "gelu"}
+NAMED = {**EXACT, "sharing": "none", "embedding_size": 12}
 
 
 @pytest.mark.parametrize(
@@ -373,6 +380,11 @@ SHARED = "share_parameter_across_layers"
         (GOOGLE | {"hidden_act": "relu"}, {"hidden_act": "relu"}),
         (ORIGINAL_BERT, {"hidden_act": "gelu_new", "sharing": "none"}),
         (AlbertConfig(hidden_act="gelu").to_dict(), {"hidden_act": "gelu"}),
+        (BERT_LIKE, {"family": "bert", "sharing": "none", "hidden_act": "gelu_new"}),
+        (ROBERTA_LIKE, {"type_vocab_size": 1, "position_offset": 1, **NAMED}),
+        (ROBERTA_LIKE | {"layer_norm_eps": 1e-6}, {"layer_norm_eps": 1e-6, **NAMED}),
+        (BERT_LIKE | {"family": "electra"}, NAMED),
+        (GOOGLE | {"family": "electra", "sharing": "all"}, {"sharing": "all", **EXACT}),
         (BRIGHTMART, {"sharing": "all"}),
         (BRIGHTMART | {SHARED: True}, {"sharing": "all"}),
         (BRIGHTMART | {SHARED: False}, {"sharing": "none"}),

@@ -131,7 +131,8 @@ def test_positions_of_a_config_file_must_be_the_tokenizers(offset, tmp_path):
     if offset == 1:
         pretrain_inputs.check_files(settings)
         return
-    with pytest.raises(UsageError, match="pad_id must be 1, .*_offset=2 .*received 0$"):
+    rule = "pad_id must be 1, .*_offset=2 .* needs position_offset=1, received 0$"
+    with pytest.raises(UsageError, match=rule):
         pretrain_inputs.check_files(settings)
 
 

@@ -43,7 +43,7 @@ _CONFIG_FILE = flags.DEFINE_string(
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json, if the model has none.",
+    "SentencePiece model, tokenizer.json or vocab.txt, if the model has none.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
     "do_lower_case",

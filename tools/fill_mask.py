@@ -26,7 +26,7 @@ _TOP_K = flags.DEFINE_integer("top_k", 5, "Answers per mask.", 1)
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json, if the model has none.",
+    "SentencePiece model, tokenizer.json or vocab.txt, if the model has none.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
     "do_lower_case",

@@ -1,4 +1,4 @@
-r"""Pretrains ALBERT from TFRecords; the same command resumes a stopped run.
+r"""Pretrains ALBERT or a relative from TFRecords; the same command resumes a run.
 
 Example:
   python tools/pretrain.py --config=configs/pretrain/demo.py --input_file=data/docs \

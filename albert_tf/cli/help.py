@@ -42,9 +42,9 @@ GROUPS = {
         "doc_stride max_query_length",
     ),
     "training": (
-        "config recipe learning_rate num_train_epochs num_train_steps train_batch_size "
-        "seed precision",
-        "num_warmup_steps objective pair_loss_weight max_span span_edges "
+        "config recipe objective learning_rate num_train_epochs num_train_steps "
+        "train_batch_size seed precision",
+        "num_warmup_steps pair_loss_weight max_span span_edges "
         "generator_size generator_layers embedding_sharing share_encoder temperature "
         "disallow_correct optimizer "
         "learning_rate_schedule scale_learning_rate num_decay_steps poly_power "

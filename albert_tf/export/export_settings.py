@@ -57,7 +57,8 @@ class ExportSettings:
             small CPUs), onnx and openvino take token ids.
         version: Write a SavedModel to output_dir/version, where servers look for it.
         head: auto: the input's head; none: the encoder alone; or the name of a head.
-        spm_model_file: SentencePiece model or tokenizer.json, if the model has none.
+        spm_model_file: SentencePiece model, tokenizer.json or vocab.txt, if the model
+            has none.
         do_lower_case: Lower-case text, if the model does not say. Default: true.
         keep_accents: Keep accents, if the model does not say. Default: false.
         max_seq_length: Longer texts are cut. Default: as in fine-tuning, or else the

@@ -37,6 +37,16 @@ def test_help_shows_at_most_one_screen(commands):
         assert min(len(own), len(common)) <= help_module.SHORT, verb
 
 
+def test_every_text_about_tokenizers_names_all_kinds(commands):
+    texts = {
+        commands[verb]["spm_model_file"].help
+        for verb in commands.keys() - OTHER_WORDS
+        if "spm_model_file" in commands[verb]
+    }
+    assert all("tokenizer.json" in t and "vocab.txt" in t for t in texts), texts
+    assert help_module.is_common("objective")
+
+
 def test_what_is_required_is_common(commands):
     for verb, own in commands.items():
         needed = {n for n, flag in own.items() if flag.validators and not flag.default}

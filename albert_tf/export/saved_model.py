@@ -90,6 +90,7 @@ def export_saved_model(
     """
     target = _target(path, version)
     head = find(head_of(model))
+    _check_answers(model)
     answering = answering or {}
     check_uses(model, labels, top_k, answering)
     answers = None
@@ -159,16 +160,20 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
     return target
 
 
-def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
-    """Raises a UsageError if a model answers no texts, or an argument is for others."""
-    head, kind = find(head_of(model)), type(model).__name__
+def _check_answers(model: keras.Model) -> None:
+    """Raises a UsageError if no signature would have what the model answers."""
     require(
-        head.answers != REPLACED,
+        find(head_of(model)).answers != REPLACED,
         "model: expected one that answers texts; fine-tune ELECTRA's discriminator, "
-        "export its encoder with --head=none (in Python: its backbone), or ask "
-        "AlbertDiscriminator in Python for the scores of tokens",
-        kind,
+        "export its encoder with --head=none (in Python: its backbone), or take "
+        "another --format, which has the scores of tokens",
+        type(model).__name__,
     )
+
+
+def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
+    """Raises a UsageError if an argument is for another kind of model."""
+    head, kind = find(head_of(model)), type(model).__name__
     for name, given, fits in (
         ("labels", labels is not None, head.has_labels),
         ("top_k", top_k is not None, head.has_masked_lm),

@@ -164,3 +164,21 @@ def test_training_gives_the_same_bytes_in_every_process(run_python):
         train_tokenizer(lines, **options | {"vocab_size": 20})
     with pytest.raises(DataError, match="too small for vocab_size 99999"):
         train_tokenizer(lines, **options | {"vocab_size": 99_999})
+
+
+def test_training_writes_options_next_to_the_vocabulary(tmp_path):
+    path, stored = tmp_path / "vocab.txt", tmp_path / "tokenizer_config.json"
+    lines = (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
+    options = {"model_type": "wordpiece", "vocab_size": 600, "progress": False}
+    train_tokenizer(lines, path, **options)
+    assert not stored.exists()
+    path.unlink()
+    train_tokenizer(lines, path, **options, do_lower_case=False)
+    found = load_tokenizer(path)
+    assert (found.do_lower_case, found.keep_accents) == (False, False)
+    path.unlink()
+    with pytest.raises(UsageError, match="tokenizer_config.json exists already"):
+        train_tokenizer(lines, path, **options, keep_accents=True)
+    assert not path.exists()
+    train_tokenizer(lines, path, **options, overwrite=True)
+    assert load_tokenizer(path).do_lower_case

@@ -106,7 +106,7 @@ class AlbertConfig:
         attention_probs_dropout_prob: float in `[0, 1)`.
         max_position_embeddings: int. Length of the longest sequence.
         type_vocab_size: int. Number of segments. With 1 there are none: the texts of
-            a pair are divided by two separators, as in RoBERTa.
+            a pair are divided by two separators, as in RoBERTa (with any number).
         initializer_range: float. Standard deviation of the truncated normal.
         layer_norm_eps: float. Epsilon of the layer norms.
         classifier_dropout_prob: float. Dropout before a task's classifier.
@@ -278,6 +278,11 @@ class AlbertConfig:
     def has_pooler(self) -> bool:
         """Whether the encoder alone has a pooler; ELECTRA's has none."""
         return self.family != "electra"
+
+    @property
+    def num_segments(self) -> int:
+        """Segments of a pair. RoBERTa's is one, whatever its table of segments has."""
+        return 1 if self.family == "roberta" else self.type_vocab_size
 
     @property
     def num_positions(self) -> int:

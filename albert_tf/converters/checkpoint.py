@@ -158,7 +158,7 @@ class Checkpoint:
             )
             require(tokenizer.vocab_size <= rows, message, error=DataError)
             self.config.check_pad_id(tokenizer.pad_id, self.path)
-            self._tokenizer = tokenizer.for_segments(self.config.type_vocab_size)
+            self._tokenizer = tokenizer.for_segments(self.config.num_segments)
         return self._tokenizer
 
     def digest(self) -> str:

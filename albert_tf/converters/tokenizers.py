@@ -1,11 +1,13 @@
 """Finds, writes and chooses the tokenizer of a checkpoint."""
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -79,12 +81,22 @@ def write_huggingface(
 ) -> None:
     """Writes the tokenizer's file, `tokenizer.json` and `tokenizer_config.json`."""
     kind, options = "PreTrainedTokenizerFast", tokenizer.get_config()
-    out.write(tokenizer.file_name, tokenizer.model)
+    has_segments = tokenizer.pair_separators == 1
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    data = tokenizer.model
+    if isinstance(tokenizer, ByteBPETokenizer):
+        content = json.loads(data)
+        steps = content.get("post_processor") or {}
+        if has_segments or steps.get("type") != "RobertaProcessing":
+            content["post_processor"] = tokenizer_json.template(tokenizer)
+            data = files.to_json(content).encode()
+    out.write(tokenizer.file_name, data)
     if isinstance(tokenizer, AlbertTokenizer):
         out.write_json(ByteBPETokenizer.file_name, tokenizer_json.to_json(tokenizer))
     elif isinstance(tokenizer, WordPieceTokenizer):
         out.write_json(ByteBPETokenizer.file_name, tokenizer.to_json())
-        kind = "BertTokenizer"
+        # Theirs has one separator whatever the file says.
+        kind = "BertTokenizer" if has_segments else kind
         options["strip_accents"] = not options.pop("keep_accents")
     names = ("pad", "unk", "cls", "sep", "mask")
     ids = {name: getattr(tokenizer, f"{name}_id") for name in names}
@@ -93,7 +105,7 @@ def write_huggingface(
         OPTION_FILE,
         {
             "tokenizer_class": kind,
-            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            "model_input_names": inputs if has_segments else inputs[::2],
             "model_max_length": config.max_position_embeddings,
             "clean_up_tokenization_spaces": False,
             **{f"{name}_token": tokenizer.id_to_token(i) for name, i in ids.items()},
@@ -126,6 +138,7 @@ def choose_tokenizer(
     values = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     options = {name: value for name, value in values.items() if value is not None}
     check_options(options, known, checkpoint.path)
+    stored.update(options)  # by which its own tokenizer is built
     if tokenizer is None:
         chosen = checkpoint.make_tokenizer()
     elif isinstance(tokenizer, Tokenizer):
@@ -142,7 +155,7 @@ def choose_tokenizer(
         chosen = chosen.with_options(**options)
     warn_if_small(chosen, checkpoint.config.vocab_size)
     checkpoint.config.check_pad_id(chosen.pad_id, checkpoint.path, UsageError)
-    return chosen.for_segments(checkpoint.config.type_vocab_size)
+    return chosen.for_segments(checkpoint.config.num_segments)
 
 
 def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:

@@ -70,7 +70,7 @@ def answering_of(
     recorded = {name: getattr(task.options, name) for name in names}
     may_lack = "null_threshold" in given or saved.may_lack_answers(task)
     answering = Answering(**{"unanswerable": may_lack, **recorded, **given})
-    special = 4 if model.config.type_vocab_size == 1 else 3
+    special = 4 if model.config.num_segments == 1 else 3
     if not getattr(model, "task", None):
         answering = squad_features.with_room(answering, special)
         answering = dataclasses.replace(answering, **given)

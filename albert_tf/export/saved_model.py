@@ -101,7 +101,7 @@ def export_saved_model(
     forward = fast_forward.choose(model, precision)
     elastic = fast_forward.choose_elastic(model, forward, exit)
     exits, picture = read_exits(exits_curve, model)
-    segments = model.config.type_vocab_size
+    segments = model.config.num_segments
     text_inputs = TextInputs(tokenizer.for_segments(segments), length)
     signatures = make_signatures(
         model, text_inputs, labels, top_k or TOP_K, elastic, answers
@@ -205,7 +205,7 @@ def checked_length(
             length = saved.task_of(model, head, None).options.max_seq_length
         else:
             length = getattr(model, "max_seq_length", None) or longest
-    separators = 2 if model.config.type_vocab_size == 1 else 1
+    separators = 2 if model.config.num_segments == 1 else 1
     inputs.check_max_seq_length(
         length, pairs=True, longest=longest, separators=separators
     )

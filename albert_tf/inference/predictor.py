@@ -266,7 +266,7 @@ class Predictor(Loadable):
         rule = f"model must be {expected}, received {type(model).__name__}"
         require(self.head in self.heads, rule)
         check_fits(model, tokenizer)
-        tokenizer = tokenizer.for_segments(model.config.type_vocab_size)
+        tokenizer = tokenizer.for_segments(model.config.num_segments)
         check_count("batch_size", batch_size)
         self.model = model
         self.tokenizer = tokenizer

@@ -177,6 +177,16 @@ class ConfiguredModel(Configured, keras.Model):
             ]
         super().export(filepath, *args, input_signature=input_signature, **kwargs)
 
+    @property
+    def preprocessor(self):
+        return self._preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, value):
+        if value is not None:
+            value = value.for_segments(self.config.num_segments)
+        self._preprocessor = value
+
     def _encoded(self, x):
         x = x if self.preprocessor is None else self.preprocessor.encode_texts(x)
         if isinstance(x, dict) and features.SEGMENT_IDS in x:
@@ -201,9 +211,6 @@ class ConfiguredModel(Configured, keras.Model):
         """Reads what `save_assets` wrote, if anything; called by Keras."""
         if dir_path is not None:
             found = albert_tf._loader().Preprocessor.load_assets(dir_path)
-            if found is not None:
-                segments = self.config.type_vocab_size
-                found.tokenizer = found.tokenizer.for_segments(segments)
             self.preprocessor = found
 
     def get_config(self):

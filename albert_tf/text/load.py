@@ -68,10 +68,7 @@ def load_tokenizer(
     stored = stored_options(folder) if name in IN_FOLDER else {}
     check_options(given, stored, path)
     options = stored | given
-    tokenizer = _build(kind, source, options, path)
-    if "do_lower_case" not in options:
-        _warn_if_cased(tokenizer, path)
-    return tokenizer
+    return _build(kind, source, options, path)
 
 
 def read_tokenizer(path: str, options: Mapping[str, bool]) -> Tokenizer:
@@ -109,9 +106,12 @@ def _find_class(path: str) -> tuple[type[Tokenizer], tuple]:
 def _build(kind: type[Tokenizer], source: tuple, options, path: str) -> Tokenizer:
     known = {name: options[name] for name in kind.options if name in options}
     try:
-        return kind(*source, **known)
+        tokenizer = kind(*source, **known)
     except DataError as e:
         raise (e if source[0] == path else DataError(f"{path}: {e}")) from None
+    if getattr(tokenizer, "do_lower_case", False) and "do_lower_case" not in known:
+        _warn_if_cased(tokenizer, path)
+    return tokenizer
 
 
 def stored_options(folder: str) -> dict[str, bool]:

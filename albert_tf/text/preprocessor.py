@@ -3,6 +3,7 @@
 Legend: `B` batch, `T` sequence.
 """
 
+import copy
 import json
 import os
 from typing import Any
@@ -69,6 +70,15 @@ class Preprocessor:
                 was fine-tuned with, or else the longest it can read.
         """
         return albert_tf._loader().load_preprocessor(path, max_seq_length)
+
+    def for_segments(self, num_segments: int) -> "Preprocessor":
+        """Returns this preprocessor with `Tokenizer.for_segments`."""
+        tokenizer = self.tokenizer.for_segments(num_segments)
+        if tokenizer is self.tokenizer:
+            return self
+        result = copy.copy(self)
+        result.tokenizer = tokenizer
+        return result
 
     def save_assets(self, folder: str) -> None:
         """Writes the tokenizer and the length of rows into a folder."""

@@ -107,12 +107,12 @@ class Tokenizer(abc.ABC):
         """
         return albert_tf._loader().load_tokenizer_as(cls, path)
 
-    def for_segments(self, type_vocab_size: int) -> "Tokenizer":
+    def for_segments(self, num_segments: int) -> "Tokenizer":
         """Returns this tokenizer as a model with that many segments needs it.
 
         Without segments, two separators tell where the second text of a pair begins.
         """
-        separators = 2 if type_vocab_size == 1 else 1
+        separators = 2 if num_segments == 1 else 1
         if separators == self.pair_separators:
             return self
         result = copy.copy(self)
@@ -314,10 +314,11 @@ class Tokenizer(abc.ABC):
         return type(self)(self.model, **{**self.get_config(), **options})
 
     def __getstate__(self):
-        return {"model": self.model, **self.get_config()}
+        return {"model": self.model, **self.get_config()}, self.pair_separators
 
     def __setstate__(self, state):
-        self.__init__(**state)
+        options, self.pair_separators = state
+        self.__init__(**options)
 
     @abc.abstractmethod
     def _starts_word(self, token: str) -> bool:

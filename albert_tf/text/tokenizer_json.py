@@ -33,7 +33,7 @@ def to_json(tokenizer: Tokenizer) -> dict:
         UsageError: If its model is not a unigram model.
     """
     import tokenizers
-    from tokenizers import AddedToken, decoders, models, processors
+    from tokenizers import AddedToken, decoders, models
 
     proto = _proto(tokenizer.model)
     specials = [tokenizer.id_to_token(i) for i in tokenizer.special_ids]
@@ -54,14 +54,29 @@ def to_json(tokenizer: Tokenizer) -> dict:
     )
     result.normalizer = _normalizer(tokenizer, proto)
     result.pre_tokenizer = _pre_tokenizer(specials)
-    cls, sep = map(tokenizer.id_to_token, (tokenizer.cls_id, tokenizer.sep_id))
-    result.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
-    )
     result.decoder = decoders.Metaspace(prepend_scheme="always")
-    return json.loads(result.to_str())
+    return {**json.loads(result.to_str()), "post_processor": template(tokenizer)}
+
+
+def template(tokenizer: Tokenizer) -> dict:
+    """Returns the `post_processor` that puts our special tokens around texts."""
+    ids = {tokenizer.id_to_token(i): i for i in (tokenizer.cls_id, tokenizer.sep_id)}
+    cls, sep = ids
+
+    def part(kind, name, segment=0):
+        return {kind: {"id": name, "type_id": segment}}
+
+    end, separators = part("SpecialToken", sep), tokenizer.pair_separators
+    first = [part("SpecialToken", cls), part("Sequence", "A"), end]
+    last = int(separators == 1)
+    second = [part("Sequence", "B", last), part("SpecialToken", sep, last)]
+    special = {t: {"id": t, "ids": [i], "tokens": [t]} for t, i in ids.items()}
+    return {
+        "type": "TemplateProcessing",
+        "single": first,
+        "pair": first + [end] * (separators - 1) + second,
+        "special_tokens": special,
+    }
 
 
 def _normalizer(tokenizer, proto):

@@ -26,6 +26,7 @@ from albert_tf.storage import files
 from albert_tf.text.byte_bpe import import_tokenizers
 from albert_tf.text.normalization import CharacterTable, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer_json import template
 
 MAX_WORD = 100  # a longer word is unknown
 CONTINUES = "##"  # how a token begins that continues a word
@@ -201,15 +202,6 @@ class WordPieceTokenizer(Tokenizer):
         flags = {"single_word": False, "lstrip": False, "rstrip": False}
         flags |= {"normalized": False, "special": True}
         special = [(i, self.id_to_token(i)) for i in self.special_ids]
-        cls, sep = map(self.id_to_token, (self.cls_id, self.sep_id))
-
-        def part(kind, name, segment):
-            return {kind: {"id": name, "type_id": segment}}
-
-        first = [part("SpecialToken", cls, 0), part("Sequence", "A", 0)]
-        first.append(part("SpecialToken", sep, 0))
-        second = [part("Sequence", "B", 1), part("SpecialToken", sep, 1)]
-        around = {cls: self.cls_id, sep: self.sep_id}
         return {
             "version": "1.0",
             "truncation": None,
@@ -223,14 +215,7 @@ class WordPieceTokenizer(Tokenizer):
                 "lowercase": self.do_lower_case,
             },
             "pre_tokenizer": {"type": "BertPreTokenizer"},
-            "post_processor": {
-                "type": "TemplateProcessing",
-                "single": first,
-                "pair": first + second,
-                "special_tokens": {
-                    t: {"id": t, "ids": [i], "tokens": [t]} for t, i in around.items()
-                },
-            },
+            "post_processor": template(self),
             "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
             "model": {
                 "type": "WordPiece",
@@ -322,6 +307,7 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:
         plain = [token["content"] for token in added if not token["special"]]
         kinds = (model["type"], steps["type"], content["pre_tokenizer"]["type"])
         names = sorted(tokens, key=tokens.__getitem__)
+        odd = [t for t in names if "\n" in t or t != t.rstrip()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{name}: not the tokenizer.json of a WordPiece") from None
     found = {
@@ -343,6 +329,8 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:
         require(found[key] == value, rule, found[key], error=DataError)
     rule = f"{name}: the ids of its {len(names)} tokens must be 0, 1, ..."
     require([tokens[t] for t in names] == [*range(len(names))], rule, error=DataError)
+    rule = f"{name}: no token of a WordPiece may have a line end or a space at its end"
+    require(not odd, rule, *odd[:1], error=DataError)
     options = {
         "do_lower_case": steps.get("lowercase"),
         "keep_accents": None,

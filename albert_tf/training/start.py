@@ -86,7 +86,7 @@ class Start:
             config = settings.own_config(tokenizer.pad_id)
             warn_if_small(tokenizer, config.vocab_size)
             config.check_pad_id(tokenizer.pad_id, settings.spm_model_file, UsageError)
-            self.tokenizer = tokenizer.for_segments(config.type_vocab_size)
+            self.tokenizer = tokenizer.for_segments(config.num_segments)
         else:
             config = _with_given(checkpoint, settings)
             self.tokenizer = choose_tokenizer(

@@ -19,8 +19,8 @@ from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer_json import to_json
 from albert_tf.text.train import train_tokenizer
-from tests.text.kinds import WORDPIECE
-from tests.tiny import CONFIG, GOLDEN, SPIECE
+from tests.text.kinds import SENTENCEPIECE, WORDPIECE, bpe
+from tests.tiny import CONFIG, GOLDEN, SPIECE, make_model
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_every_format_keeps_case_and_accents(tmp_path, model, format):
 @pytest.mark.parametrize("kind", WORDPIECE)
 def test_wordpiece_in_every_format_but_keras_hub_s(tmp_path, model, kind):
     tokenizer = WORDPIECE[kind]
-    for format in set(FORMATS) - {"keras_hub"}:
+    for format in set(FORMATS) - {"keras_hub", "fairseq"}:
         path = tmp_path / format
         load.save_pretrained(model, path, format, tokenizer=tokenizer)
         for found in (load.load_tokenizer(path), load_tokenizer(path)):
@@ -122,6 +122,21 @@ def test_a_foreign_key_of_a_config_is_no_option(tmp_path, model, format):
     values = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(values | {"tokenizer": "albert"}))
     assert load.load_tokenizer(tmp_path / "m").do_lower_case
+
+
+def test_a_cased_vocabulary_that_is_lower_cased_is_said(tmp_path, caplog):
+    (tmp_path / "vocab.txt").write_bytes(WORDPIECE["wordpiece"].model)
+    for options, count in (({}, 1), ({"do_lower_case": False}, 0)):
+        caplog.clear()
+        checkpoint = Checkpoint("tf1", "m", CONFIG, {})
+        attach_tokenizer(checkpoint, str(tmp_path))
+        found = choose_tokenizer(checkpoint, **options)
+        assert caplog.text.count("text is lower-cased, but 294 of its") == count
+        assert found.do_lower_case == bool(count)
+    caplog.clear()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(found.to_json()))
+    assert not load_tokenizer(tmp_path).do_lower_case
+    assert "lower-cased" not in caplog.text
 
 
 def test_a_null_option_is_the_default():
@@ -194,6 +209,25 @@ def test_special_pieces_in_the_text_are_special(tokenizer_pair):
     for text in ("The cat is so [MASK] .", "[MASK].", "a [MASK] b[MASK]c [MASK]"):
         expected = ours.encode_masked(text)
         assert ids(theirs, text) == expected, text
+
+
+@pytest.mark.parametrize("kind", ["lower", "wordpiece", "byte_bpe"])
+@pytest.mark.parametrize("num_segments", [1, 2])
+def test_pairs_of_an_exported_model(tmp_path, kind, num_segments):
+    ours = {**SENTENCEPIECE, **WORDPIECE, "byte_bpe": bpe()}[kind]
+    model = make_model("masked_lm", type_vocab_size=num_segments)
+    albert_tf.save_pretrained(model, tmp_path, format="huggingface", tokenizer=ours)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    encoded = theirs.encode("one text", "another")
+    ours = ours.for_segments(num_segments)
+    expected = Preprocessor(ours, 64)(("one text", "another"))
+    length = expected["padding_mask"].sum()
+    assert encoded.ids == expected["token_ids"][:length].tolist()
+    assert encoded.type_ids == expected["segment_ids"][:length].tolist()
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert ("token_type_ids" in config["model_input_names"]) == (num_segments == 2)
+    (again,) = load.load_tokenizer(tmp_path).encode_batch(["one text"])
+    assert again == ours.encode("one text")
 
 
 def test_special_tokens_around(tokenizer_pair):

@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 import albert_tf
+from albert_tf.text.preprocessor import Preprocessor
+from tests.text.kinds import SENTENCEPIECE, WORDPIECE, bpe
 from tests.tiny import make_model
 
 transformers = pytest.importorskip("transformers")
@@ -35,6 +37,21 @@ def test_ids(both):
     texts += (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
     for text in texts:
         assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
+
+
+@pytest.mark.parametrize("kind", ["lower", "wordpiece", "byte_bpe"])
+@pytest.mark.parametrize("num_segments", [1, 2])
+def test_pairs(tmp_path, kind, num_segments):
+    ours = {**SENTENCEPIECE, **WORDPIECE, "byte_bpe": bpe()}[kind]
+    model = make_model("masked_lm", type_vocab_size=num_segments)
+    albert_tf.save_pretrained(model, tmp_path, format="huggingface", tokenizer=ours)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("one text", "another")
+    preprocessor = Preprocessor(ours.for_segments(num_segments), 64)
+    expected = preprocessor(("one text", "another"))
+    length = expected["padding_mask"].sum()
+    assert theirs["input_ids"] == expected["token_ids"][:length].tolist()
+    segments = expected["segment_ids"][:length].tolist()
+    assert theirs.get("token_type_ids") == (segments if num_segments == 2 else None)
 
 
 def test_special_tokens(both):

@@ -1,5 +1,6 @@
 """Texts as model inputs, in NumPy and in the graph."""
 
+import pickle
 import random
 
 import numpy as np
@@ -81,6 +82,7 @@ def test_two_separators_where_there_are_no_segments(tokenizer, max_seq_length):
     plain, tokenizer = tokenizer, tokenizer.for_segments(1)
     assert (plain.pair_separators, tokenizer.pair_separators) == (1, 2)
     assert tokenizer.for_segments(2).pair_separators == 1
+    assert pickle.loads(pickle.dumps(tokenizer)).pair_separators == 2
     texts = [*some_texts(40, seed=1), "a"]
     pairs = [*some_texts(40, seed=2), "b b"]
     encoded, batch = assert_same(tokenizer, texts, pairs, max_seq_length)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.errors import UsageError
 from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from tests.tiny import SPIECE
+from tests.tiny import SPIECE, make_model
 
 TEXTS = ["The cat sat.", "", "A dog ran away from the cat, again and again!"]
 PAIRS = ["On the mat", "It was", "Why?"]
@@ -71,6 +71,14 @@ def test_in_a_data_set_before_and_after_batching():
         assert_equal(inputs, preprocess(x))
         assert y.numpy().tolist() == labels and w.numpy().tolist() == weights
     assert_equal(preprocess(tf.constant(TEXTS)), preprocess(TEXTS))
+
+
+def test_a_model_divides_pairs_as_its_family_does(preprocess):
+    model = make_model(family="roberta", position_offset=1)
+    assert (model.config.type_vocab_size, model.config.num_segments) == (2, 1)
+    model.preprocessor = preprocess
+    t = model.preprocessor.tokenizer
+    assert (t.pair_separators, preprocess.tokenizer.pair_separators) == (2, 1)
 
 
 def test_labels_pass_through(preprocess):

@@ -56,13 +56,16 @@ def test_a_tokenizer_json_is_the_same_tokenizer(tmp_path):
             encoded = library.encode(row["text"], add_special_tokens=False)
             assert encoded.ids == tokenizer.encode(row["text"])
     content = tokenizer.to_json()
+    vocab = content["model"]["vocab"]
     for part, key, value in [
+        ("model", "vocab", {**vocab, "two\nlines": len(vocab)}),
+        ("model", "vocab", {**vocab, "the ": len(vocab)}),
         ("model", "max_input_chars_per_word", 50),
         ("normalizer", "clean_text", False),
         ("pre_tokenizer", "type", "Whitespace"),
     ]:
         path.write_text(json.dumps({**content, part: {**content[part], key: value}}))
-        with pytest.raises(DataError, match=r"tokenizer.json: .* of a WordPiece must"):
+        with pytest.raises(DataError, match=r"tokenizer.json: .* of a WordPiece m"):
             load_tokenizer(path)
 
 

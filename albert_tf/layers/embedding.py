@@ -140,7 +140,7 @@ def check_segments(segment_ids, count: int) -> None:
     if not hasattr(segment_ids, "__array_interface__"):  # NumPy's
         # Eager tensors of TensorFlow; reading those of a device would wait for it.
         read = getattr(segment_ids, "numpy", None)
-        if read is None or "CPU" not in getattr(segment_ids, "device", ""):
+        if read is None or "CPU" not in str(getattr(segment_ids, "device", "")):
             return
         segment_ids = read()
     most = int(segment_ids.max(initial=0))

@@ -352,7 +352,10 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
         ({"model": encoder, "labels": ["a"]}, "labels: AlbertBackbone has no use"),
         ({"version": 0}, "version must be positive, received 0"),
         ({"max_seq_length": 25}, "max_position_embeddings=24, received 25"),
-        ({"model": keras.Sequential()}, "AlbertMultipleChoice, received Sequential"),
+        (
+            {"model": keras.Sequential()},
+            "AlbertMultipleChoice, ElectraPretrainer, received Sequential",
+        ),
         ({"labels": ["a", "b"]}, "labels: expected 3 names, .* received 2"),
         (
             {"model": tagger, "labels": ["O", "B"]},

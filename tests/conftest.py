@@ -207,3 +207,18 @@ def _no_waits(monkeypatch):
     from albert_tf.storage import calls
 
     monkeypatch.setattr(calls, "WAITS", tuple(0.0 for _ in calls.WAITS))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_graphs():
+    """Frees what a file's tests have traced, which would fill the memory of a worker.
+
+    TensorFlow registers the gradient of each call of a `tf.custom_gradient` in a graph
+    under a name of its own, for ever, and with it the whole graph.
+    """
+    yield
+    if (framework := sys.modules.get("tensorflow.python.framework.ops")) is not None:
+        registered = framework.gradient_registry._registry
+        for name in [n for n in registered if n.startswith("CustomGradient-")]:
+            del registered[name]
+    gc.collect()

@@ -21,7 +21,7 @@ from tests import tiny
 ROWS, T, P, V = 8, 11, 3, 53
 
 ANY_SHARING = [
-    pytest.param(one, marks=[] if one == "all" else [pytest.mark.slow])
+    pytest.param(one, marks=[] if one in ("all", "none") else [pytest.mark.broad])
     for one in SHARING_MODES
 ]
 

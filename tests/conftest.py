@@ -213,6 +213,7 @@ def _no_waits(monkeypatch):
 def _free_graphs():
     """Frees what a file's tests have traced, which would fill the memory of a worker.
 
+    And forgets variables without values, which Keras would give memory in a later test.
     TensorFlow registers the gradient of each call of a `tf.custom_gradient` in a graph
     under a name of its own, for ever, and with it the whole graph.
     """
@@ -221,4 +222,5 @@ def _free_graphs():
         registered = framework.gradient_registry._registry
         for name in [n for n in registered if n.startswith("CustomGradient-")]:
             del registered[name]
-    gc.collect()
+    if (keras := sys.modules.get("keras")) is not None:
+        keras.backend.clear_session()  # collects garbage

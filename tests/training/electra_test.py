@@ -39,7 +39,10 @@ SETTINGS = {
     # One block for both nets, which the generator applies once.
     "block": {"share_encoder": True, "generator_size": None, "generator_layers": 0.5},
 }
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in list(SETTINGS)[1:]]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow if name == "none" else pytest.mark.broad)
+    for name in list(SETTINGS)[1:]
+]
 
 
 @pytest.mark.parametrize("sharing", ["tied", *SLOW])

@@ -31,7 +31,7 @@ SCALES = {
     "full": Scale(
         max_bytes=20_000_000,
         vocab_size=4000,
-        num_tokens=2_000_000,
+        num_tokens=1_000_000,
         sizes={
             "embedding_size": 64,
             "hidden_size": 128,
@@ -45,10 +45,10 @@ SCALES = {
         batch_size=32,
         learning_rate=1e-3,
         num_warmup_steps=100,
-        finetune_steps=250,
+        finetune_steps=200,
         finetune_rate=3e-4,
         finetune_seeds=3,
-        probe_examples=8000,
+        probe_examples=4000,
     ),
     # Two minutes: that everything runs, not what it finds.
     "small": Scale(

@@ -31,7 +31,7 @@ SCALES = {
     "full": Scale(
         max_bytes=20_000_000,
         vocab_size=4000,
-        num_tokens=1_000_000,
+        num_tokens=6_000_000,
         sizes={
             "embedding_size": 64,
             "hidden_size": 128,
@@ -43,9 +43,9 @@ SCALES = {
         },
         num_seeds={"all": 3, "none": 1},
         batch_size=32,
-        learning_rate=1e-3,
-        num_warmup_steps=100,
-        finetune_steps=200,
+        learning_rate=5e-4,
+        num_warmup_steps=500,
+        finetune_steps=400,
         finetune_rate=3e-4,
         finetune_seeds=3,
         probe_examples=4000,

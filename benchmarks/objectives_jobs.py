@@ -237,6 +237,8 @@ def _pretraining(study: Study, run: Training, step: int):
         log_steps=max(1, min(20, step // 4)),
         eval_steps=0,
         sample_texts=(),
+        # One exploding batch must not end hours of the others.
+        on_divergence="rollback",
         seed=run.seed,
     )
 

@@ -1,11 +1,11 @@
 """Converts a checkpoint between formats and prints a parity report.
 
 Formats: albert_tf (this package's folder), huggingface, keras_hub, tf1 (the original's
-checkpoint), fairseq (model.pt; RoBERTa's is only read, SpanBERT's written too). An
-ALBERT can also be written as electra: in Hugging Face's format, as an ELECTRA that
-computes the same, with the shared weights copied to every layer. The input may also be
-a released .tar.gz or a TF-Hub export; its format is detected. Nothing is written unless
-every tensor has a counterpart and both sides compute the same outputs.
+checkpoint), fairseq (model.pt of RoBERTa and SpanBERT). An ALBERT can also be written
+as electra: in Hugging Face's format, as an ELECTRA that computes the same, with the
+shared weights copied to every layer. The input may also be a released .tar.gz or a
+TF-Hub export; its format is detected. Nothing is written unless every tensor has a
+counterpart and both sides compute the same outputs.
 
 Example: `albert-tf convert_checkpoint --input=albert_base_v2.tar.gz
 --output=albert_base_hf --format=huggingface`

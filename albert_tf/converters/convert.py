@@ -73,7 +73,8 @@ def convert_checkpoint(
     ) as opened:
         opened.check_unknown()
         checkpoint = opened.for_head(head)
-        part = before = select(checkpoint, head, allowed)
+        before = select(checkpoint, head, allowed)
+        part = dataclasses.replace(before)  # a format may fold its tensors
         if format == as_electra.NAME:
             format = as_electra.FORMAT
             part = as_electra.rewrite(part, is_chosen=head != "auto")

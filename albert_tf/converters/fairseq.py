@@ -1,4 +1,4 @@
-"""Reads `model.pt` of fairseq's RoBERTa and of SpanBERT; writes SpanBERT's.
+"""Reads and writes `model.pt` of fairseq's RoBERTa and of SpanBERT.
 
 fairseq stores a dict with the weights under `model` and the settings of the run, an
 `argparse.Namespace`, under `args`, or in later versions under `cfg`. SpanBERT's model
@@ -34,11 +34,11 @@ from albert_tf.errors import DataError, require
 from albert_tf.heads import find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
+from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
 
 NAME = "fairseq"
 WEIGHTS = "model.pt"
-_PREFIX = "decoder."
 _PARTS = (".weight", ".bias")
 # In all released models.
 _HEAD_SIZE = 64
@@ -52,15 +52,29 @@ _RENAMES = (
     (re.compile(r"\b(LayerNorm|layer_norm[12])\.bias$"), r"\1.beta"),
 )
 _JOINT = re.compile(r"(.*\.)in_proj_(weight|bias)")
+_HEADS = "classification_heads."
 _CLASSIFIER = re.compile(r"classification_heads\.([^.]+)\.")
+# The name that fairseq's fine-tuning gives the head.
+_HEAD = f"{_HEADS}sentence_classification_head."
 _TOKEN_TYPES = "backbone/embeddings/token_type_embeddings"
-# What SpanBERT's code fixes.
-_FIXED = {
-    "hidden_act": ("gelu", "relu"),
-    "layer_norm_eps": (1e-12,),
-    "mlm_layer_norm_eps": (None, 1e-12),
-    "share_layer_norm": (True,),
-    "position_size": (200,),
+_POSITIONS = "backbone/embeddings/position_embeddings"
+# What a run of fairseq calls our fields.
+_SETTINGS = {
+    "encoder_layers": "num_hidden_layers",
+    "encoder_embed_dim": "hidden_size",
+    "encoder_ffn_embed_dim": "intermediate_size",
+    "encoder_attention_heads": "num_attention_heads",
+    "activation_fn": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "pooler_dropout": "classifier_dropout_prob",
+    "max_positions": "max_position_embeddings",
+}
+# What else fairseq looks for where it loads a file.
+_RUN = {"arch": "roberta_base", "task": "masked_lm"}
+_STATE = {
+    "optimizer_history": [{"lr_scheduler_state": {}, "num_updates": 0}],
+    "extra_state": {"train_iterator": {"epoch": 1}},
 }
 # Fields that config files of BERT's family in 2019 do not have.
 _NO_FIELDS = ("layer_norm_eps", "classifier_dropout_prob")
@@ -77,6 +91,11 @@ class Model:
         others: tuple of `Row`. All other weights, the token table first.
         tied: mapping. Names of tied weights to the names they are read by.
         tokenizer: str. The files to be put next to the model, in words.
+        tokenizer_file: str. The one that is written.
+        kind: str. What the model is called.
+        prefix: str. What names begin with in a file that is written.
+        heads: tuple. The heads that are written.
+        fixed: mapping. Fields and options to the values that its code can have.
     """
 
     preset: str
@@ -85,11 +104,21 @@ class Model:
     others: tuple[Row, ...]
     tied: Mapping[str, str]
     tokenizer: str
+    tokenizer_file: str
+    kind: str
+    prefix: str
+    heads: tuple[str | None, ...]
+    fixed: Mapping[str, tuple]
 
     def rows(self, config: AlbertConfig) -> list[Row]:
         """Returns the rows of a model with all its heads."""
         layers = self.names.layers_of(config)
         return [*self.others, *rows_of(layers, _PARTS, self.norm, transpose=True)]
+
+    def full_name(self, name: str) -> str:
+        """Returns the name of a weight in a file that is written."""
+        is_inside = not name.startswith(_HEADS)
+        return self.prefix + name if is_inside else name.replace(_HEADS, _HEAD)
 
 
 _BERT = huggingface.FAMILIES["bert"]
@@ -122,6 +151,17 @@ MODELS = {
             f"{_PAIR}.decoder.weight": _BERT_TOKENS,
         },
         tokenizer="vocab.txt of the same model",
+        tokenizer_file=WordPieceTokenizer.file_name,
+        kind="SpanBERT",
+        prefix="decoder.",
+        heads=("span_boundary",),
+        fixed={
+            "hidden_act": ("gelu", "relu"),
+            "layer_norm_eps": (1e-12,),
+            "mlm_layer_norm_eps": (None, 1e-12),
+            "share_layer_norm": (True,),
+            "position_size": (200,),
+        },
     ),
     "roberta": Model(
         preset="roberta_base",
@@ -147,15 +187,24 @@ MODELS = {
         norm=_PARTS,
         others=(
             Row("backbone/embeddings/word_embeddings", f"{_STEM}.embed_tokens.weight"),
-            Row(
-                "backbone/embeddings/position_embeddings",
-                f"{_STEM}.embed_positions.weight",
-            ),
+            Row(_POSITIONS, f"{_STEM}.embed_positions.weight"),
             Row("mlm_head/output_bias", "lm_head.bias"),
         ),
         tied={"lm_head.weight": f"{_STEM}.embed_tokens.weight"},
         tokenizer="tokenizer.json, or vocab.json and merges.txt, of the same model at "
         "Hugging Face; dict.txt, encoder.json and vocab.bpe are not read",
+        tokenizer_file=ByteBPETokenizer.file_name,
+        kind="RoBERTa",
+        prefix="encoder.",
+        heads=("masked_lm", "text_classifier", None),
+        fixed={
+            "hidden_act": ("gelu",),
+            "layer_norm_eps": (1e-5,),
+            "mlm_layer_norm_eps": (None, 1e-5),
+            "share_layer_norm": (True,),
+            "type_vocab_size": (1,),
+            "position_offset": (2,),
+        },
     ),
 }
 
@@ -224,9 +273,7 @@ def _load(where: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         theirs[name] = dataclasses.replace(tensor, name=name)
     found = {match[1] for name in theirs if (match := _CLASSIFIER.match(name))}
     if len(found) == 1:  # others are left by their names, and refused
-        theirs = {
-            _CLASSIFIER.sub("classification_heads.", k): t for k, t in theirs.items()
-        }
+        theirs = {_CLASSIFIER.sub(_HEADS, k): t for k, t in theirs.items()}
     return _apart(theirs), settings if isinstance(settings, Mapping) else {}
 
 
@@ -288,35 +335,74 @@ def _config(
 
 
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
-    """Writes a model with SpanBERT's two heads, in the form of the published one.
+    """Writes a RoBERTa, or a model with SpanBERT's two heads, as the published ones.
 
     Args:
         checkpoint: `Checkpoint`. What to write.
         out: `FolderWriter`. Destination.
 
     Raises:
-        UsageError: If SpanBERT's code does not compute the model, or torch is missing.
+        UsageError: If their code does not compute the model, or torch is missing.
     """
     config, head = checkpoint.config, checkpoint.head
-    rule = f"{NAME} stores only models of SpanBERT, with the head span_boundary"
-    require(head == "span_boundary", rule, head)
+    family = "bert" if head == "span_boundary" else "roberta"
+    model, is_roberta = MODELS[family], family == "roberta"
     rule = (
-        f"{NAME}: SpanBERT has unshared layers and embedding_size equal to "
-        "hidden_size, received the sizes"
+        f"{NAME} stores RoBERTa's masked_lm, text_classifier or encoder, and SpanBERT, "
+        "with the head span_boundary"
+    )
+    fits = head in model.heads and (config.family == family or not is_roberta)
+    require(fits, rule, config.family, head)
+    rule = (
+        f"{NAME}: {model.kind} has the family {family}, unshared layers and "
+        "embedding_size equal to hidden_size"
     )
     sizes = config.embedding_size, config.hidden_size
-    require(config.family == "bert", f"{rule} {sizes}, sharing", config.sharing)
+    is_plain = config.replace(family=None, position_offset=0).family == "bert"
+    require(
+        is_plain and config.family == family,
+        rule,
+        config.family,
+        config.sharing,
+        *sizes,
+    )
     values = {**vars(config), **checkpoint.head_options}
-    for name, allowed in _FIXED.items():
-        rule = f"{NAME}: {name} must be {' or '.join(map(str, allowed))}, as SpanBERT's"
-        require(values[name] in allowed, rule, values[name])
-    model = MODELS[config.family]
-    theirs = rename(model.rows(config), checkpoint.tensors, NAME)
-    tied = {_PREFIX + new: _PREFIX + old for new, old in model.tied.items()}
+    for name, allowed in model.fixed.items():
+        rule = f"{NAME}: {name} must be {' or '.join(map(str, allowed))}, as "
+        require(values[name] in allowed, f"{rule}{model.kind}'s", values[name])
+    ours = _as_roberta(checkpoint) if is_roberta else checkpoint.tensors
+    theirs = rename(model.rows(config), ours, NAME)
+    tied = model.tied if find(head).has_masked_lm else {}
+    around = {}
+    if is_roberta:
+        settings = {name: getattr(config, field) for name, field in _SETTINGS.items()}
+        around = {"args": argparse.Namespace(**_RUN, **settings), **_STATE}
     with out.open(WEIGHTS) as f:
-        torch_file.write(f, {_PREFIX + k: t for k, t in theirs.items()}, tied)
-    fields = [f for f in CONFIG_FIELDS if f not in (*ALBERT_FIELDS, *_NO_FIELDS)]
-    out.write_json("config.json", {name: getattr(config, name) for name in fields})
+        named = {model.full_name(name): tensor for name, tensor in theirs.items()}
+        second = {model.full_name(k): model.full_name(v) for k, v in tied.items()}
+        torch_file.write(f, named, second, around)
+    if not is_roberta:
+        fields = [f for f in CONFIG_FIELDS if f not in (*ALBERT_FIELDS, *_NO_FIELDS)]
+        out.write_json("config.json", {name: getattr(config, name) for name in fields})
     if checkpoint.tokenizer is not None:
-        names = {WordPieceTokenizer.file_name: WordPieceTokenizer.file_name}
-        write_file(checkpoint.make_tokenizer(), names, NAME, out)
+        name = model.tokenizer_file
+        write_file(checkpoint.make_tokenizer(), {name: name}, NAME, out)
+
+
+def _as_roberta(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Returns the tensors without a table of segments, and what has no place."""
+    ours = checkpoint.tensors = dict(checkpoint.tensors)
+    notes, segments = checkpoint.notes, ours[_TOKEN_TYPES].read()
+    if segments.any():
+        table = ours[_POSITIONS]
+        ours[_POSITIONS] = table.map(table.shape, lambda x: x + segments)
+        ours[_TOKEN_TYPES] = Tensor.of(_TOKEN_TYPES, np.zeros_like(segments))
+        notes.append(f"{NAME}: has no segments; their row is added to the positions")
+    if checkpoint.head != "masked_lm":
+        notes.append(f"{NAME}: its class has a masked LM, too, and needs strict=False")
+    if checkpoint.labels:
+        notes.append(f"{NAME}: names of labels are left out")
+    left = [_TOKEN_TYPES]
+    if checkpoint.head != "text_classifier":
+        left += [name for name in ours if name.startswith("backbone/pooler/")]
+    return {name: tensor for name, tensor in ours.items() if name not in left}

@@ -71,13 +71,19 @@ def tensors(path: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def write(f: BinaryIO, theirs: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
+def write(
+    f: BinaryIO,
+    theirs: Mapping[str, Tensor],
+    tied: Mapping[str, str],
+    around: Mapping[str, Any],
+) -> None:
     """Writes a state dict, with all tensors in memory.
 
     Args:
         f: file. Destination.
         theirs: mapping. Tensors by name.
         tied: mapping. Second names to the names of the tensors that they share.
+        around: mapping. What is written beside the state dict, which is then `model`.
 
     Raises:
         UsageError: If torch is not installed.
@@ -87,4 +93,5 @@ def write(f: BinaryIO, theirs: Mapping[str, Tensor], tied: Mapping[str, str]) ->
         name: torch.from_numpy(np.array(tensor.read(), np.float32, order="C"))
         for name, tensor in theirs.items()
     }
-    torch.save(state | {second: state[first] for second, first in tied.items()}, f)
+    state |= {second: state[first] for second, first in tied.items()}
+    torch.save({**around, "model": state} if around else state, f)

@@ -20,6 +20,13 @@ SPANBERT = {
     "num_hidden_layers": 1,
     "max_span": 4,
 }
+ROBERTA = {
+    "head": "masked_lm",
+    "family": "roberta",
+    "position_offset": 2,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
 # facebookresearch/SpanBERT, pretraining/fairseq/models/pair_bert.py: BertForPreTraining
 # without next sentences, where D is 12, F 20 and V 41.
 NORM = {"gamma": (12,), "beta": (12,)}
@@ -66,12 +73,15 @@ def test_names_and_shapes_are_those_of_the_published_model():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"head": "masked_lm"}, "the head span_boundary, received 'masked_lm'"),
+        (
+            {"head": "masked_lm"},
+            "the head span_boundary, received 'bert' and 'masked_lm'",
+        ),
         (
             {"embedding_size": 6},
-            r"embedding_size equal to hidden_size, received the sizes \(6, 12\), shar",
+            "equal to hidden_size, received 'albert' and 'none' and 6 and 12",
         ),
-        ({"sharing": "all"}, "unshared layers .* sharing, received 'all'"),
+        ({"sharing": "all"}, "unshared layers .*, received 'albert' and 'all'"),
         ({"share_layer_norm": False}, "share_layer_norm must be True"),
         (
             {"hidden_act": "gelu_new"},
@@ -79,6 +89,16 @@ def test_names_and_shapes_are_those_of_the_published_model():
         ),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12"),
         ({"position_size": 5}, "position_size must be 200, as SpanBERT's, received 5"),
+        ({**ROBERTA, "sharing": "all"}, "family roberta, unshared .* 'all'"),
+        ({**ROBERTA, "embedding_size": 6}, "RoBERTa has .* 6 and 12$"),
+        (
+            {**ROBERTA, "position_offset": 1},
+            "offset must be 2, as RoBERTa's, received 1",
+        ),
+        ({**ROBERTA, "type_vocab_size": 2}, "type_vocab_size must be 1, as RoBERTa's"),
+        ({**ROBERTA, "hidden_act": "relu"}, "hidden_act must be gelu, as RoBERTa's"),
+        ({**ROBERTA, "head": "token_classifier"}, "'roberta' and 'token_cl"),
+        (ROBERTA, r"model\.pt: a torch file needs torch"),
         ({}, r"model\.pt: a torch file needs torch \(pip install albert_tf\[peers\]\)"),
     ],
 )

@@ -14,7 +14,7 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import SPANBERT, SpanTargets
-from tests.converters.fairseq_test import PAIR, PUBLISHED, TIED
+from tests.converters.fairseq_test import PAIR, PUBLISHED, ROBERTA, TIED
 from tests.converters.fairseq_test import SPANBERT as SIZES
 from tests.models.spanbert_test import SINGLE, runs_of, targets_of
 from tests.peers import relatives_test, transformers_test
@@ -28,6 +28,8 @@ HEADS = {
     "RobertaForSequenceClassification": "text_classifier",
     "RobertaModel": None,
 }
+LM = "masked_lm"
+PLAIN = {"sharing": "none", "embedding_size": 12}
 # transformers' names to those of fairseq, in this order.
 RENAMES = {
     "roberta.": "",
@@ -117,6 +119,49 @@ def test_roberta(name, is_old, tmp_path):
         convert_checkpoint(tmp_path, tmp_path / "m", "huggingface", verify="reload")
         again = type(peer).from_pretrained(tmp_path / "m")
         transformers_test.assert_bit_exact(peer, again)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_roberta_there_and_back(name, tmp_path):
+    peer = relatives_test.make_peer("Roberta", name.removeprefix("Roberta"))
+    state = to_fairseq(peer, "encoder", is_old=False)
+    make_file(tmp_path, state, False)
+    folders = [tmp_path / folder for folder in ("own", "written", "own_again", "again")]
+    model = albert_tf.from_pretrained(tmp_path)
+    albert_tf.save_pretrained(model, folders[0], labels=None)
+    formats = ("fairseq", "albert_tf", "fairseq")
+    for source, target, format in zip(folders, folders[1:], formats, strict=False):
+        report = convert_checkpoint(source, target, format)
+        assert all(row["equal"] for row in report.matched)
+    assert any("strict=False" in note for note in report.notes) == (HEADS[name] != LM)
+    files = [(folders[i] / "model.pt").read_bytes() for i in (1, 3)]
+    assert files[0] == files[1]
+    found = torch_file.load(folders[1] / "model.pt", argparse.Namespace)
+    assert {"optimizer_history", "extra_state"} < found.keys()
+    args, config = found["args"], model.config
+    assert args.encoder_layers == config.num_hidden_layers and args.task == "masked_lm"
+    assert args.max_positions == config.max_position_embeddings
+    head = "classification_heads.sentence_classification_head"
+    state = {k.replace("classification_heads.mnli", head): v for k, v in state.items()}
+    assert found["model"].keys() == state.keys()
+    for key, value in state.items():
+        torch.testing.assert_close(found["model"][key], value, atol=0, rtol=0)
+    if HEADS[name] == LM:
+        table = found["model"]["encoder.sentence_encoder.embed_tokens.weight"]
+        second = found["model"]["encoder.lm_head.weight"]
+        assert second.data_ptr() == table.data_ptr()
+
+
+def test_segments_of_a_roberta_are_added_to_its_positions(tmp_path):
+    model = randomize(make_model(**ROBERTA, hidden_act="gelu", **PLAIN))
+    albert_tf.save_pretrained(model, tmp_path / "own")
+    report = convert_checkpoint(tmp_path / "own", tmp_path / "written", "fairseq")
+    assert "added to the positions" in "".join(report.notes)
+    again = albert_tf.from_pretrained(tmp_path / "written")
+    batch = {**SINGLE, "segment_ids": SINGLE["segment_ids"] * 0}
+    outputs = [np.asarray(m(batch)) for m in (model, again)]
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    assert np.ptp(outputs[0]) > 0.1
 
 
 def restated(w, config, batch, max_span):

@@ -70,6 +70,7 @@ class Checkpoint:
         task: dict or None. The task it was fine-tuned on; see `tasks.saved`.
         generator: `Checkpoint` or None. The masked LM that an ELECTRA's discriminator
             was trained with, if the same files hold it.
+        is_generator: bool. Whether the files say that it is such a masked LM.
         head_options: dict. Values of the head's `heads.Head.options`, as far as the
             files say them.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
@@ -95,6 +96,7 @@ class Checkpoint:
     max_seq_length: int | None = None
     task: dict[str, Any] | None = None
     generator: "Checkpoint | None" = None
+    is_generator: bool = False
     head_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: Callable[[], Any] | None = None
     tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)

@@ -62,6 +62,7 @@ def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
             tensors=parts[folder][1],
             untrained=[name for name in parts[folder][2] if name in parts[folder][1]],
             head_options={},
+            is_generator=folder == GENERATOR,
         )
         for folder, head in nets.items()
     }
@@ -124,25 +125,25 @@ def refuse_generator(checkpoint: Checkpoint) -> None:
     """Refuses to fine-tune a generator.
 
     Raises:
-        UsageError: If the files are those of one: in the folder that it is written to,
-            or ELECTRA's masked LM in another package's format, or with a hidden size
-            that only generators have.
+        UsageError: If the files are those of one: they say so, or are in the folder
+            that it is written to, or hold a masked LM of the family ELECTRA that is
+            not the model of a run, which learned masked words alone.
     """
     folder = (checkpoint.folder or checkpoint.path).rstrip("/")
     above, name = os.path.split(os.path.abspath(folder))
     places = {MODEL: files.join(above, MODEL), "config.json": above}
     found = [v for k, v in places.items() if files.exists(files.join(above, k))]
-    by_place, config = name == GENERATOR and bool(found), checkpoint.config
-    # In our format, an encoder of this family may have learned masked words alone.
-    is_small = config.hidden_size < config.embedding_size
-    by_content = is_small or checkpoint.format != "albert_tf"
-    others = config.family == "electra" and by_content
-    is_one = checkpoint.head == "masked_lm" and (by_place or others)
-    where = f", {found[0]}" if by_place else ""
+    is_there = name == GENERATOR and bool(found)
+    of_run = name != GENERATOR and files.exists(files.join(above, "run.json"))
+    of_run = of_run or checkpoint.format == "pretraining_run"
+    by_family = checkpoint.config.family == "electra" and not of_run
+    is_one = checkpoint.is_generator or is_there or by_family
+    where = f", {found[0]}" if is_there else ""
+    hint = "; of a model without one, convert_checkpoint --head=none writes the encoder"
     require(
-        not is_one,
+        checkpoint.head != "masked_lm" or not is_one,
         f"{checkpoint.path}: is ELECTRA's generator, which is not fine-tuned; give "
-        f"the discriminator{where}",
+        f"the discriminator{where or hint}",
     )
 
 

@@ -68,6 +68,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         tensors=safetensors_file.read(files.join(path, WEIGHTS)),
         task=model.get("task"),
         untrained=model.get("untrained") or [],
+        is_generator=model.get("net") == GENERATOR,
     )
     names = [name for name in IN_FOLDER if name in listed]
     attach_tokenizer(checkpoint, path, names, options)
@@ -92,6 +93,8 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
         "untrained": checkpoint.untrained,
         **checkpoint.head_options,
     }
+    if checkpoint.is_generator:
+        config["model"]["net"] = GENERATOR
     if checkpoint.max_seq_length is not None:
         config["model"]["max_seq_length"] = checkpoint.max_seq_length
     if checkpoint.task is not None:

@@ -9,6 +9,7 @@ import pytest
 
 import albert_tf
 from albert_tf.converters import nets
+from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.load import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import folders
@@ -152,6 +153,14 @@ def start_of(folder, path, **given):
         )
 
 
+def refused(path, message):
+    with (
+        pytest.raises(UsageError, match=message),
+        open_checkpoint(path) as checkpoint,
+    ):
+        nets.refuse_generator(checkpoint)
+
+
 def test_generators_are_not_fine_tuned(tmp_path):
     config = albert_tf.AlbertConfig.from_preset(
         "electra_small", vocab_size=120, num_hidden_layers=1, intermediate_size=8
@@ -164,18 +173,30 @@ def test_generators_are_not_fine_tuned(tmp_path):
     for path, place in (
         (f"{pair}/generator", f", {pair}"),
         (f"{best}/generator", f", {best}"),
-        (copied, ""),
+        (copied, "; of a model without one, .* writes the encoder"),
     ):
-        with (
-            pytest.raises(UsageError, match=f"give the discriminator{place}$"),
-            open_checkpoint(path) as checkpoint,
-        ):
-            nets.refuse_generator(checkpoint)
-    # Not one: it learned masked words alone, as with --objective=roberta.
-    albert_tf.save_pretrained(albert_tf.AlbertMaskedLM(config), tmp_path / "words")
-    for path in (pair, tmp_path / "words"):
+        refused(path, f"give the discriminator{place}$")
+    # One that learned masked words alone, as with --objective=roberta.
+    words = tmp_path / "words"
+    albert_tf.save_pretrained(albert_tf.AlbertMaskedLM(config), words)
+    refused(words, "; of a model without one")
+    convert_checkpoint(words, tmp_path / "encoder", "albert_tf", head=None)
+    shutil.copytree(words, tmp_path / "run/model")
+    (tmp_path / "run/run.json").write_text("{}")
+    for path in (pair, tmp_path / "run/model", tmp_path / "encoder"):
         with open_checkpoint(path) as checkpoint:
             nets.refuse_generator(checkpoint)
+
+
+@pytest.mark.parametrize("family", ["electra", "albert"])
+def test_wide_generators_are_not_fine_tuned_elsewhere(family, tmp_path):
+    config = tiny.make_model(family=family).config
+    pair = albert_tf.ElectraPretrainer(config, generator_size=1.0, seed=1)
+    albert_tf.save_pretrained(pair, tmp_path / "pair")
+    shutil.copytree(tmp_path / "pair/generator", tmp_path / "copied")
+    convert_checkpoint(tmp_path / "copied", tmp_path / "again", "albert_tf")
+    for path in (tmp_path / "copied", tmp_path / "again"):
+        refused(path, "is ELECTRA's generator, which is not fine-tuned; give the disc")
 
 
 @pytest.mark.slow

@@ -23,6 +23,8 @@ from albert_tf.tables.columns import did_you_mean
 
 # Not the start of a path such as s3=x/y, or of `tfds:`.
 NAMED = re.compile(r"([A-Za-z0-9_][\w.-]*)=(.+)")
+# With a weight, too, which is not allowed.
+_TOML = re.compile(r"\.toml(:[^/:]*)?$")
 _KEYS = ("input_file", "weight")
 EXAMPLE = "such as news=a*.txt:0.3,web=b*.jsonl:0.7"
 
@@ -55,13 +57,17 @@ def read_sources(
     """
     rule = "--source_temperature must be positive"
     require(temperature is None or 0 < temperature < math.inf, rule, temperature)
-    inputs = inputs.strip()
-    if inputs.endswith(".toml"):
-        where, error = inputs, DataError
-        found = _read_toml(inputs)
+    parts = list(filter(None, map(str.strip, inputs.split(","))))
+    where, error = "--input_file", UsageError
+    if any(map(_TOML.search, parts)):
+        is_only = len(parts) == 1 and parts[0].endswith(".toml")
+        rule = "--input_file: a TOML file of sources must be the only input, without a "
+        rule += "name or weight"
+        require(is_only and not NAMED.fullmatch(parts[0]), rule, inputs)
+        where, error = parts[0], DataError
+        found = _read_toml(where)
     else:
-        where, error = "--input_file", UsageError
-        found = _read_list(inputs, temperature is not None)
+        found = _read_list(parts, temperature is not None)
     if not found:
         require(
             temperature is None,
@@ -91,10 +97,9 @@ def read_sources(
     return found
 
 
-def _read_list(inputs: str, has_temperature: bool) -> dict[str, NamedSource]:
-    """Reads `name=input:weight,...`; without temperature, only weights make a name."""
+def _read_list(parts: list[str], has_temperature: bool) -> dict[str, NamedSource]:
+    """Reads `name=input:weight`s; without temperature, only weights make a name."""
     found: dict[str, NamedSource] = {}
-    parts = list(filter(None, map(str.strip, inputs.split(","))))
     for part in parts:
         if not (match := NAMED.fullmatch(part)):
             continue

@@ -98,5 +98,11 @@ def test_a_corpus_reads_its_sources(tmp_path):
         Corpus(f"one={tmp_path}/[ab].txt:0.5,two={tmp_path}/[bc].txt:0.5")
     with pytest.raises(DataError, match="no such file.*; a source with a name needs a"):
         Corpus("one=a.txt,two=b.txt")
-    with pytest.raises(UsageError, match="must be the only input, received 's.toml'"):
-        Corpus("s.toml,a.txt")
+    for given in (
+        *("s.toml,a.txt", "a.txt, s.toml", "s.toml,t.toml", "s.toml:0.5"),
+        *("name=s.toml:0.5", "name=s.toml", "a=s.toml:0.5,b=t.txt:0.5"),
+    ):
+        with pytest.raises(UsageError) as error:
+            Corpus(given)
+        rule = "--input_file: a TOML file of sources must be the only input, without a "
+        assert str(error.value) == f"{rule}name or weight, received {given!r}"

@@ -1,1 +1,28 @@
 """Calls kernels of TensorFlow that Keras has no operation for."""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def assert_below(dataset: tf.data.Dataset, name: str, most: int, rule: str) -> Any:
+    """Returns a data set that fails at a batch whose inputs are not below a number.
+
+    Args:
+        dataset: `tf.data.Dataset`. Of inputs, or tuples that start with them.
+        name: str. The key of the inputs in a dict; a set of anything else is returned.
+        most: int. The number.
+        rule: str. What the error says.
+    """
+
+    def check(*parts):
+        ids = parts[0][name]
+        tf.debugging.assert_less(ids, tf.cast(most, ids.dtype), rule)
+        return parts if is_tuple else parts[0]
+
+    spec = dataset.element_spec
+    is_tuple = isinstance(spec, tuple)
+    first = spec[0] if is_tuple else spec
+    is_there = isinstance(first, dict) and isinstance(first.get(name), tf.TensorSpec)
+    # One of a strategy cannot be mapped any more.
+    return dataset.map(check) if is_there and hasattr(dataset, "map") else dataset

@@ -189,8 +189,14 @@ class ConfiguredModel(Configured, keras.Model):
 
     def _encoded(self, x):
         x = x if self.preprocessor is None else self.preprocessor.encode_texts(x)
+        count = self.config.type_vocab_size
         if isinstance(x, dict) and features.SEGMENT_IDS in x:
-            check_segments(x[features.SEGMENT_IDS], self.config.type_vocab_size)
+            check_segments(x[features.SEGMENT_IDS], count)
+        if hasattr(x, "element_spec"):  # a data set of TensorFlow
+            from albert_tf.kernels import assert_below
+
+            rule = f"segment_ids must be below type_vocab_size={count}"
+            return assert_below(x, features.SEGMENT_IDS, count, rule)
         return x
 
     def _targets(self, y):

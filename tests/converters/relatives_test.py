@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 import albert_tf
 from albert_tf.config import AlbertConfig
@@ -136,6 +137,28 @@ def test_rows_that_are_too_long_and_segments_that_are_not_there():
     for compute in (model, model.predict, model.evaluate, model.fit):
         with pytest.raises(ValueError, match="below type_vocab_size=1, received 1"):
             compute(batch)
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_segments_that_are_not_there_in_a_data_set(has_labels):
+    model = albert_tf.AlbertTextClassifier(
+        AlbertConfig.from_pretrained(GOLDEN / "RobertaModel"), num_labels=2, seed=1
+    )
+    model.compile(loss="mse", jit_compile=True)
+
+    def rows(segments):
+        ids = np.full((4, 4), 5)
+        batch = {"token_ids": ids, "segment_ids": np.array([segments] * 4)}
+        data = (batch, np.eye(4)[:, :2]) if has_labels else batch
+        return tf.data.Dataset.from_tensor_slices(data).batch(2)
+
+    for compute in (model.predict, *[model.evaluate, model.fit] * has_labels):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="type_vocab_size=1"):
+            compute(rows([0, 1, 0, 0]))
+        compute(rows([0] * 4))
+    if has_labels:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="type_vocab_size=1"):
+            model.fit(rows([0] * 4), validation_data=rows([0, 0, 0, 1]))
 
 
 def edited(tmp_path, name, tensors=None, **config):

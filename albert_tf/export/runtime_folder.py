@@ -178,7 +178,7 @@ def make_example(
         EXAMPLE,
         format=runtime.name,
         needs=runtime.example_needs,
-        library="tokenizers" if is_json else "sentencepiece",
+        library="sentencepiece" + ", tokenizers" * is_json,
         length=content["max_seq_length"],
         has_choices=graph.head.input_rank == 3,
         inputs=graph.inputs,

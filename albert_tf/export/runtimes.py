@@ -216,7 +216,10 @@ class OnnxRuntime(Runtime):
         path = str(self.model_file(folder))
         with graph.function() as function, _quietly():
             model, _ = tf2onnx.convert.from_function(
-                function, graph.specs(), opset=_ONNX_OPSET
+                function,
+                graph.specs(),
+                opset=_ONNX_OPSET,
+                custom_op_handlers={"Erfc": (_write_erfc, [])},
             )
         if quantization == "none":
             onnx.save(model, path)
@@ -251,6 +254,19 @@ class OnnxRuntime(Runtime):
             return dict(zip(names, session.run(names, batch), strict=True))
 
         return [one.name for one in session.get_inputs()], run
+
+
+def _write_erfc(context: Any, node: Any, name: str, args: Any) -> None:
+    """Writes erfc, of the exact gelu, as `1 - erf`, as ONNX has no other."""
+    del args
+    (output,), dtypes, shapes = node.output, node.output_dtypes, node.output_shapes
+    one = context.make_const(f"{name}_one", np.ones((), np.float32))
+    erf = context.make_node("Erf", node.input, dtypes=dtypes, shapes=shapes)
+    context.remove_node(name)
+    inputs = [one.output[0], erf.output[0]]
+    context.make_node(
+        "Sub", inputs, name=name, outputs=[output], dtypes=dtypes, shapes=shapes
+    )
 
 
 @contextlib.contextmanager

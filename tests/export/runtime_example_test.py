@@ -2,16 +2,25 @@
 
 import ast
 import importlib.util
+import re
 
 import numpy as np
 import pytest
 
 from albert_tf import features
 from albert_tf.export import runtimes
-from albert_tf.export.runtime_folder import make_example
+from albert_tf.export.runtime_folder import export_for_runtime, make_example
 from albert_tf.export.runtimes import TokensGraph
 from albert_tf.heads import PROBLEM_TYPES, all_rows
+from albert_tf.text.wordpiece import WordPieceTokenizer
 from tests.export.runtime_models import classifier, export, make
+from tests.text import kinds
+from tests.tiny import make_model, randomize
+
+TOKENIZERS = {
+    "wordpiece": lambda: WordPieceTokenizer(kinds.WORDPIECE_FILE),
+    "byte_bpe": kinds.bpe,
+}
 
 # As in an environment that has the runtime but none of these.
 _CLEAN = """
@@ -55,6 +64,38 @@ def test_it_answers_as_the_model(format, tokenizer, run_python):
     expected = np.asarray(model(batch, training=False))[0]
     np.testing.assert_allclose(ast.literal_eval(logits), expected, atol=1e-4)
     assert label == ["no", "yes", "so"][expected.argmax()]
+
+
+RELATIVES = {
+    "wordpiece": {"family": "electra", "embedding_size": 6},
+    "byte_bpe": {"family": "roberta", "type_vocab_size": 1, "position_offset": 1},
+}
+
+
+@pytest.mark.parametrize("kind", RELATIVES)
+@pytest.mark.parametrize("format", FORMATS)
+def test_relatives_and_their_tokenizers(format, kind, tmp_path, run_python):
+    tokenizer = TOKENIZERS[kind]()
+    sizes = {**RELATIVES[kind], "vocab_size": tokenizer.vocab_size, "num_labels": 3}
+    sizes |= {"hidden_act": "gelu", "sharing": "none"}
+    model = randomize(make_model("text_classifier", **sizes))
+    folder, labels = tmp_path / "m", ["no", "yes", "so"]
+    tokenizer = tokenizer.for_segments(model.config.num_segments)
+    given = {"format": format, "tokenizer": tokenizer, "labels": labels}
+    export_for_runtime(model, folder, **given)
+    text = "The very long Élodie café text "
+    needs = (folder / "example.py").read_text().partition("\n")[0]
+    absent = {"tokenizers", "sentencepiece"} - set(re.findall(r"\w+", needs))
+    program = _CLEAN.replace('"h5py"', f'"h5py", *{absent or ()}')
+    done = run_python("-c", program, folder / "example.py", text)
+    assert done.returncode == 0, done.stderr
+    label, _, logits = done.stdout.partition(" ")
+    ids = tokenizer.encode(text)[:22]
+    row = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    mask = {features.PADDING_MASK: row * 0 + 1}
+    expected = np.asarray(model({features.TOKEN_IDS: row, **mask}))[0]
+    np.testing.assert_allclose(ast.literal_eval(logits), expected, atol=1e-4)
+    assert np.ptp(expected) > 0.01 and label == labels[expected.argmax()]
 
 
 class _Encoder:

@@ -6,6 +6,10 @@
 #                  models are exported for
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
+# make docs        the documentation as a site, docs/_build/html: executes its pages and
+#                  notebooks, checks its links, looks at it in a browser if there is one
+# make notebooks   the same, and keeps the outputs of the notebooks in their files
+# make linkcheck   asks for every address on the web that the documentation names
 # make lint | format | lock | clean
 
 VENV ?= .venv
@@ -22,6 +26,8 @@ SERVING_TESTS = tests/export/c_api_test.py tests/export/server_files_test.py \
   tests/export/runtime_folder_test.py tests/export/runtime_example_test.py \
   tests/inference/converted_test.py tests/tools/export_test.py
 DEMO_FLAGS ?=
+# A warning is an error; all of them are shown.
+SPHINX_FLAGS ?= --fail-on-warning --keep-going --quiet
 
 BIN := $(VENV)/bin
 # Apache Beam needs older packages than those in the lock, except for these.
@@ -39,7 +45,8 @@ INSTALL = install() { $(BIN)/python -m pip install --quiet \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
-.PHONY: demo test test-broad test-peers test-beam install install-dev lint format lock clean
+.PHONY: demo test test-broad test-peers test-beam docs notebooks linkcheck install \
+  install-dev lint format lock clean
 
 demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -60,6 +67,17 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	  --durations=10 $(PYTEST_FLAGS)
 	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
+
+docs: $(VENV)/.installed-docs
+	$(if $(wildcard docs/workspace.py),$(BIN)/python docs/workspace.py docs/_work)
+	$(BIN)/python -m sphinx $(SPHINX_FLAGS) docs docs/_build/html
+	DOCS_HTML=docs/_build/html $(BIN)/python -m pytest tests/docs $(PYTEST_FLAGS)
+
+notebooks: docs
+	$(BIN)/python docs/keep_outputs.py
+
+linkcheck: docs
+	$(BIN)/python -m sphinx -b linkcheck docs docs/_build/linkcheck
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -87,6 +105,11 @@ $(VENV)/.installed: $(VENV)/.created $(CONSTRAINTS)
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(INSTALL) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	@echo "Installing what builds the documentation into $(VENV)"
+	@$(INSTALL) -e ".[dev,docs]"
 	@touch $@
 
 $(VENV)/.installed-peers: $(VENV)/.installed-dev
@@ -118,7 +141,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,$(SERVING_EXTRAS),parquet,bpe,hub]"
+	  ".[dev,peers,$(SERVING_EXTRAS),parquet,bpe,hub,docs]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \
@@ -128,5 +151,5 @@ lock:
 	rm -rf .build/lock
 
 clean:
-	rm -rf $(VENV) $(BEAM_VENV) $(BEAM_TF_VENV) .build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BEAM_VENV) $(BEAM_TF_VENV) .build docs/_build docs/_work dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,9 @@ import shlex
 ROOT = pathlib.Path(__file__).parents[1]
 # What a command in the middle of a sentence begins with.
 _PROGRAM = re.compile(r"(albert-tf|python|pip|make|\.venv/bin/\S+|\.ci/run)( |$)")
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+_FENCE = re.compile(r"^```([^`\n]*)\n(.*?)^``` *$", re.S | re.M)
+# A cell with commands, which may have options; `make docs` runs it.
+_CELL = re.compile(r"(?::\w+:.*\n)*%%sh\n")
 _SPAN = re.compile(r"`([^`\n]+)`")
 
 
@@ -16,13 +18,15 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 class Shown:
     """Something that a page shows to be run.
 
-    `kind` is "sh" for one command and "python" for a block of code.
+    `kind` is "sh" for one command and "python" for a block of code; `cell` says that it
+    is in a cell, which `make docs` runs, with all that page's.
     """
 
     page: str
     line: int
     kind: str
     text: str
+    cell: bool = False
 
     def __str__(self):
         return f"{self.page}:{self.line}"
@@ -31,7 +35,9 @@ class Shown:
 def pages() -> list[pathlib.Path]:
     """Returns the documentation of the repository, except for the changelog."""
     names = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    return names + sorted((ROOT / "docs").rglob("*.md"))
+    # Not what the build leaves.
+    folders = [ROOT / "docs", *(ROOT / "docs").glob("[!_.]*/")]
+    return names + sorted(page for folder in folders for page in folder.glob("*.md"))
 
 
 def shown(page: pathlib.Path) -> list[Shown]:
@@ -40,9 +46,9 @@ def shown(page: pathlib.Path) -> list[Shown]:
     name = page.relative_to(ROOT).as_posix()
     found = []
 
-    def add(position, kind, content):
+    def add(position, kind, content, cell=False):
         line = text.count("\n", 0, position) + 1
-        found.append((position, Shown(name, line, kind, content)))
+        found.append((position, Shown(name, line, kind, content, cell)))
 
     for block in _FENCE.finditer(text):
         if block[1] == "python":
@@ -50,6 +56,9 @@ def shown(page: pathlib.Path) -> list[Shown]:
         elif block[1] in ("sh", "bash", "console", "shell"):
             for offset, command in commands(block[2]):
                 add(block.start(2) + offset, "sh", command)
+        elif block[1].startswith("{code-cell}") and (cell := _CELL.match(block[2])):
+            for offset, command in commands(block[2][cell.end() :]):
+                add(block.start(2) + cell.end() + offset, "sh", command, cell=True)
     # Same length, so that the positions stay right.
     prose = _FENCE.sub(lambda block: " " * len(block[0]), text)
     for span in _SPAN.finditer(prose):

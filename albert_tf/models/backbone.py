@@ -34,19 +34,20 @@ class AlbertBackbone(ConfiguredModel):
             applied, as many as `config` has.
 
     Call arguments:
-        inputs: dict, or `token_ids` alone:
-            token_ids: int32 `[B, T]`.
-            segment_ids: int32 `[B, T]`; default all 0.
-            padding_mask: int `[B, T]`, 1 = real. Without it, the ids that equal
-                `model.pad_id` at the end of a row are padding (a text ends with
-                `[SEP]`); if `pad_id` is None, as in a model that was not loaded with a
-                tokenizer, every token is real, as in the original. A row without real
-                tokens attends as if unmasked, as in the original.
-            pack_ids, position_ids: int32 `[B, T]`, and cls_positions: int32 `[B, K]`,
-                for packed rows.
-            places: int32 `[U]` or `[U, K]`, only used with `pooled_only`, instead of
-                `cls_positions`: where each example starts, as a number of the
-                flattened rows.
+        inputs: dict, or `token_ids` alone.
+
+            - `token_ids`: int32 `[B, T]`.
+            - `segment_ids`: int32 `[B, T]`; default all 0.
+            - `padding_mask`: int `[B, T]`, 1 = real. Without it, the ids that equal
+              `model.pad_id` at the end of a row are padding (a text ends with
+              `[SEP]`); if `pad_id` is None, as in a model that was not loaded with a
+              tokenizer, every token is real, as in the original. A row without real
+              tokens attends as if unmasked, as in the original.
+            - `pack_ids`, `position_ids`: int32 `[B, T]`, and `cls_positions`: int32
+              `[B, K]`, for packed rows.
+            - `places`: int32 `[U]` or `[U, K]`, only used with `pooled_only`, instead
+              of `cls_positions`: where each example starts, as a number of the
+              flattened rows.
         training: bool. Whether dropout is on.
         seeds: `layers.ops.StepSeeds` or None.
         output_hidden_states: bool. Adds `embedding_output` `[B, T, E]` and

@@ -161,7 +161,7 @@ class ConfiguredModel(Configured, keras.Model):
             filepath: str or path. Where to write.
             input_signature: See `keras.Model.export`. Default: a dict of `token_ids`,
                 `segment_ids`, `padding_mask` and what else the model needs.
-            *args, **kwargs: See `keras.Model.export`.
+            args, kwargs: See `keras.Model.export`.
         """
         if input_signature is None:
             # Keras would derive it from `build`, which these models ran already.

@@ -36,11 +36,12 @@ class AlbertBeamQuestionAnswering(HeadModel):
 
     Call arguments:
         inputs: dict as for `AlbertBackbone`, without packed rows, and:
-            p_mask: int `[B, T]`, 1 = cannot be part of an answer. Without it,
-                `segment_ids` are required, and rows must be
-                `[CLS] question [SEP] text [SEP]`: then the answer lies in segment 1,
-                without padding and the last `[SEP]`, or is `[CLS]` (no answer).
-            start_positions: int `[B]`. The correct starts; required in training.
+
+            - `p_mask`: int `[B, T]`, 1 = cannot be part of an answer. Without it,
+              `segment_ids` are required, and rows must be
+              `[CLS] question [SEP] text [SEP]`: then the answer lies in segment 1,
+              without padding and the last `[SEP]`, or is `[CLS]` (no answer).
+            - `start_positions`: int `[B]`. The correct starts; required in training.
         training, seeds: As for `AlbertBackbone`.
 
     Returns:

@@ -218,7 +218,7 @@ class Tokenizer(abc.ABC):
         """
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of ids; SentencePiece's unknown piece becomes ` ⁇ `.
+        """Returns the text of ids; SentencePiece's unknown piece becomes `" ⁇ "`.
 
         Args:
             ids: Iterable of int.

@@ -1,0 +1,120 @@
+"""Builds the documentation into a site that needs no network: `make docs`.
+
+Pages are Markdown (MyST). Those in `guides/` and `notebooks/` are executed, all in the
+working folder that `workspace.py` makes; `api/` is generated from the docstrings.
+"""
+
+import os
+import pathlib
+import sys
+
+from docutils import nodes
+from sphinx.util import inspect
+
+import albert_tf
+
+DOCS = pathlib.Path(__file__).parent
+WORK = DOCS / "_work"
+# What cells see. A kernel starts in the folder of its page, unless this changes it.
+PROFILE = DOCS / "_build/ipython/profile_default"
+START = f"""c.InteractiveShellApp.exec_lines = ["import os", "os.chdir({str(WORK)!r})"]
+c.InteractiveShellApp.hide_initial_ns = True
+c.HistoryManager.enabled = False
+c.IPKernelApp.log_level = "ERROR"
+c.InlineBackend.figure_formats = {{"retina"}}
+"""
+WORK.mkdir(exist_ok=True)
+PROFILE.mkdir(parents=True, exist_ok=True)
+(PROFILE / "ipython_kernel_config.py").write_text(START, encoding="utf-8")
+os.environ |= {
+    "IPYTHONDIR": str(PROFILE.parent),
+    # `albert-tf` is that of the environment that builds.
+    "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "COLUMNS": "88",
+}
+
+project = "albert_tf"
+version = release = albert_tf.__version__
+author = "the authors of albert_tf"
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build", "_work", "api/templates"]
+highlight_language = "none"
+
+# Pages. Links go to headings as on a code host.
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+
+# Cells. A cache of results, by their code, keeps a second build short.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(DOCS / "_build/cells")
+nb_execution_timeout = 180
+nb_execution_raise_on_error = True
+nb_output_stderr = "remove"
+nb_merge_streams = True
+
+# Docstrings. Single backticks hold names, shapes and values.
+default_role = "py:obj"
+templates_path = ["api/templates"]
+autosummary_generate = True
+autodoc_inherit_docstrings = False
+autodoc_member_order = "bysource"
+# What Keras and the subclasses call.
+INTERNAL = """add_dense add_dropout add_layer_norm add_layers compute_output_shape embed
+from_config get_config initial_values load_assets mark_untrained mask_of save_assets
+seed_of"""
+autodoc_default_options = {"exclude-members": ",".join(INTERNAL.split())}
+toc_object_entries_show_parents = "hide"
+autodoc_typehints = "none"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_custom_sections = [("Call arguments", "params_style")]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "albert_tf"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_theme_options = {
+    "header_links_before_dropdown": 7,
+    "navbar_align": "left",
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"index": []}
+copyright = "the authors of albert_tf, Apache License 2.0"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def show_commands(app, doctree):
+    """Shows a cell that starts with `%%sh` as commands, without that line."""
+    for block in doctree.findall(nodes.literal_block):
+        first, _, rest = block.astext().partition("\n")
+        if first == "%%sh":
+            block.rawsource, block.children = rest, []
+            block += nodes.Text(rest)
+            block["language"] = "sh"
+
+
+def show_arguments(app, what, name, obj, options, arguments, returned):
+    """Takes the arguments of a class from `__init__`, as Keras wraps `__new__`."""
+    if what == "class" and not issubclass(obj, Exception):
+        found = inspect.signature(obj.__init__, bound_method=True)
+        return inspect.stringify_signature(found, show_annotation=False), returned
+    return None
+
+
+def setup(app):
+    """Registers what only this site needs."""
+    app.connect("doctree-read", show_commands)
+    app.connect("autodoc-process-signature", show_arguments)

@@ -134,6 +134,16 @@ class AlbertConfig:
 
     Raises:
         ValueError: If a value is invalid; the message names it.
+
+    Example:
+        >>> import albert_tf
+        >>> config = albert_tf.AlbertConfig.from_preset("albert_base_v2")
+        >>> config.num_parameters()
+        11683584
+        >>> config.replace(sharing="attention").num_parameters()
+        63647232
+        >>> albert_tf.AlbertConfig.from_preset("bert_base").num_parameters()
+        109482240
     """
 
     vocab_size: int = 30000

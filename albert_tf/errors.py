@@ -12,7 +12,17 @@ class DataError(ValueError):
 
 
 class UntrainedWeightsWarning(UserWarning):
-    """A model was loaded whose files lack some of its weights, named in the message."""
+    """A model was loaded whose files lack some of its weights, named in the message.
+
+    Example:
+        >>> import albert_tf, warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore", albert_tf.UntrainedWeightsWarning)
+        ...     model = albert_tf.from_pretrained("demo_output/pretrain/model",
+        ...                                       head="text_classifier")
+        >>> model.untrained_weights
+        ['classifier/bias', 'classifier/kernel']
+    """
 
 
 class MissingFileError(DataError):

@@ -88,6 +88,14 @@ def from_pretrained(
         DataError: If the files are damaged or not of a known format, or a hub does
             not give them.
         UsageError: If an argument is invalid.
+
+    Example:
+        >>> import albert_tf
+        >>> model = albert_tf.from_pretrained("demo_output/classifier")
+        >>> type(model).__name__, model.untrained_weights
+        ('AlbertTextClassifier', [])
+        >>> model.predict(["Returns the sum of an array."], verbose=0).shape[0]
+        1
     """
     untrained = []
     with open_checkpoint(
@@ -230,6 +238,13 @@ def save_pretrained(
     Raises:
         UsageError: If the folder exists, or the format cannot express the model.
         DataError: If the upload fails; the folder is complete then.
+
+    Example:
+        >>> import albert_tf
+        >>> model = albert_tf.from_pretrained("demo_output/classifier")
+        >>> albert_tf.save_pretrained(model, "in_hugging_face", format="huggingface")
+        >>> albert_tf.from_pretrained("in_hugging_face").labels == model.labels
+        True
     """
     if push_to is not None:
         _check_push(push_to, path, format)

@@ -87,6 +87,14 @@ def export_saved_model(
         UsageError: If the folder exists, or an argument does not fit the model or, with
             "bfloat16", this CPU.
         DataError: If the model returns NaN or infinity.
+
+    Example:
+        >>> import albert_tf
+        >>> model = albert_tf.from_pretrained("demo_output/classifier")
+        >>> albert_tf.export_saved_model(
+        ...     model, "served", version=1, tokenizer=model.preprocessor.tokenizer
+        ... )
+        'served/1'
     """
     target = _target(path, version)
     head = find(head_of(model))

@@ -37,10 +37,11 @@ class Classifier(predictor.Predictor):
             `batch_size` and `exit`; `num_layers` says where a model stops.
 
     Example:
-        >>> classify = Classifier.from_pretrained("my_model")
-        >>> classify(["What a film!", "Never again."])
-        [{'label': 'positive', 'score': 0.98}, {'label': 'negative', 'score': 0.95}]
-        >>> topics = Classifier.from_pretrained("my_multi_label_model")
+        >>> import albert_tf
+        >>> classify = albert_tf.Classifier.from_pretrained("demo_output/classifier")
+        >>> classify(["Returns the sum of an array.", "Draws a line in an Axes."])
+        [{'label': 'numpy', 'score': 0.99}, {'label': 'matplotlib', 'score': 0.97}]
+        >>> topics = albert_tf.Classifier.from_pretrained("my_multi_label_model")
         >>> topics("Rain stops the final.", threshold=0.5)
         [[{'label': 'weather', 'score': 0.9}, {'label': 'sport', 'score': 0.8}]]
     """

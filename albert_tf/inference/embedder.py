@@ -42,9 +42,11 @@ class Embedder(predictor.Loadable):
         num_threads: int. How many calls are made at the same time.
 
     Example:
-        >>> embed = Embedder.from_pretrained("my_model")
-        >>> embed(["What a film!", "Never again."]).shape
-        (2, 768)
+        >>> import albert_tf
+        >>> embed = albert_tf.Embedder.from_pretrained("demo_output/pretrain/model")
+        >>> vectors = embed(["What a film!", "Never again."])
+        >>> vectors.shape  # of the demo's model
+        (2, 128)
     """
 
     heads = (None,)

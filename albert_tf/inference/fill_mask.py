@@ -38,8 +38,14 @@ class FillMask(predictor.Loadable):
         batch_size: int. Maximum number of texts per call of the model.
 
     Example:
-        >>> fill_mask = FillMask.from_pretrained("my_model")
-        >>> pandas.DataFrame(fill_mask("The cat is so [MASK] ."))
+        >>> import albert_tf, pandas as pd
+        >>> fill_mask = albert_tf.FillMask.from_pretrained("demo_output/pretrain/model")
+        >>> answers = fill_mask("Returns the [MASK] of the array.", top_k=3)
+        >>> answers[0]
+        {'score': 0.11, 'token': 53, 'token_str': 'array',
+         'sequence': 'returns the array of the array.'}
+        >>> pd.DataFrame(answers).columns.tolist()
+        ['score', 'token', 'token_str', 'sequence']
     """
 
     heads = ("masked_lm",)

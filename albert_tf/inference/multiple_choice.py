@@ -20,7 +20,8 @@ class MultipleChoice(predictor.Predictor):
             default: as in fine-tuning), and `batch_size`.
 
     Example:
-        >>> choose = MultipleChoice.from_pretrained("my_race_model")
+        >>> import albert_tf
+        >>> choose = albert_tf.MultipleChoice.from_pretrained("my_race_model")
         >>> choose("Anna has a dog.", ["a cat", "a dog"], question="Anna has _ .")
         [{'choice': 'a dog', 'index': 1, 'score': 0.9},
          {'choice': 'a cat', 'index': 0, 'score': 0.1}]

@@ -38,7 +38,8 @@ class QuestionAnswerer(predictor.Predictor):
             fine-tuning), and `batch_size`.
 
     Example:
-        >>> answer = QuestionAnswerer.from_pretrained("my_squad_model")
+        >>> import albert_tf
+        >>> answer = albert_tf.QuestionAnswerer.from_pretrained("my_squad_model")
         >>> answer("Which river?", "The Main runs through Frankfurt.")
         {'answer': 'The Main', 'score': 0.71, 'start': 0, 'end': 8}
     """

@@ -32,7 +32,8 @@ class TokenClassifier(predictor.Predictor):
         **kwargs: `max_seq_length` (default: as in fine-tuning) and `batch_size`.
 
     Example:
-        >>> find = TokenClassifier.from_pretrained("my_ner_model")
+        >>> import albert_tf
+        >>> find = albert_tf.TokenClassifier.from_pretrained("my_ner_model")
         >>> find("Anna Seghers lived in Mainz.")
         [{'entity': 'PER', 'score': 0.9, 'word': 'Anna Seghers', 'start': 0, 'end': 12},
          {'entity': 'LOC', 'score': 0.9, 'word': 'Mainz', 'start': 22, 'end': 27}]

@@ -68,9 +68,11 @@ class AlbertBackbone(ConfiguredModel):
             with hidden states or attentions.
 
     Example:
-        >>> config = AlbertConfig.from_preset("albert_base_v2")
-        >>> token_ids = np.array([[2, 13, 1, 3]])
-        >>> AlbertBackbone(config)({"token_ids": token_ids})["pooled_output"]
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.AlbertBackbone(albert_tf.AlbertConfig())
+        >>> outputs = model({"token_ids": np.array([[2, 13, 1, 3]])})
+        >>> outputs["sequence_output"].shape, outputs["pooled_output"].shape
+        (TensorShape([1, 4, 768]), TensorShape([1, 768]))
     """
 
     def __init__(

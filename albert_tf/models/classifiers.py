@@ -100,6 +100,16 @@ class AlbertTextClassifier(_Classifier):
 
     Returns:
         float32 logits `[B, C]`, or `[U, C]`.
+
+    Example:
+        >>> import albert_tf, keras
+        >>> model = albert_tf.from_pretrained("demo_output/pretrain/model",
+        ...                                   head="text_classifier", num_labels=2)
+        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        >>> model.compile("adam", loss)
+        >>> history = model.fit(["What a film!", "Never again."], [1, 0], verbose=0)
+        >>> model.predict(["A film to see again."], verbose=0).shape
+        (1, 2)
     """
 
     head = "text_classifier"
@@ -214,6 +224,13 @@ class AlbertTokenClassifier(_Classifier):
         inputs: dict as for `AlbertBackbone`. With `places` int32 `[U, L]`, numbers of
             the flattened rows, only these tokens are classified: `[U, L, C]`.
         training, seeds: As for `AlbertBackbone`.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> config = albert_tf.AlbertConfig()
+        >>> model = albert_tf.AlbertTokenClassifier(config, num_labels=9)
+        >>> model({"token_ids": np.array([[2, 13, 1, 3]])}).shape
+        TensorShape([1, 4, 9])
     """
 
     head = "token_classifier"
@@ -232,6 +249,15 @@ class AlbertQuestionAnswering(_Classifier):
 
     Returns:
         dict with `start_logits` and `end_logits`, float32 `[B, T]`.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.AlbertQuestionAnswering(albert_tf.AlbertConfig())
+        >>> # [CLS] question [SEP] text [SEP]
+        >>> inputs = {"token_ids": np.array([[2, 13, 3, 45, 46, 3]])}
+        >>> inputs["segment_ids"] = np.array([[0, 0, 0, 1, 1, 1]])
+        >>> model(inputs)["end_logits"].shape
+        TensorShape([1, 6])
     """
 
     head = "question_answering"
@@ -258,6 +284,14 @@ class AlbertMultipleChoice(_Classifier):
 
     Returns:
         float32 logits `[B, K]`.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.AlbertMultipleChoice(albert_tf.AlbertConfig())
+        >>> # Two choices for the same text.
+        >>> token_ids = np.array([[[2, 13, 3, 45, 3], [2, 13, 3, 46, 3]]])
+        >>> model({"token_ids": token_ids}).shape
+        TensorShape([1, 2])
     """
 
     head = "multiple_choice"

@@ -25,6 +25,13 @@ class AlbertDiscriminator(HeadModel):
 
     Returns:
         float32 logits `[B, T]`, above 0 where a token was probably replaced.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> config = albert_tf.AlbertConfig.from_preset("electra_small")
+        >>> model = albert_tf.AlbertDiscriminator(config)
+        >>> model({"token_ids": np.array([[2, 13, 1, 3]])}).shape
+        TensorShape([1, 4])
     """
 
     def add_layers(self):

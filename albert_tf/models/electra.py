@@ -66,6 +66,16 @@ class ElectraPretrainer(HeadModel):
     Raises:
         UsageError: If an argument is invalid.
         ValueError: If an input is missing.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.ElectraPretrainer(albert_tf.AlbertConfig(vocab_size=100))
+        >>> inputs = {"token_ids": [[2, 13, 4, 8, 3]], "mask_positions": [[2]]}
+        >>> inputs |= {"mask_ids": [[9]], "mask_weights": [[1.0]]}
+        >>> inputs |= {"sample_draws": [[0.5]]}
+        >>> outputs = model({name: np.array(value) for name, value in inputs.items()})
+        >>> outputs["generator_logits"].shape, outputs["discriminator_logits"].shape
+        (TensorShape([1, 1, 100]), TensorShape([1, 5]))
     """
 
     needed_inputs = (

@@ -43,6 +43,15 @@ class AlbertMaskedLM(_WithMaskedLM):
 
     Returns:
         float32 logits, `[B, P, V]` at `mask_positions` or else `[B, T, V]`.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.AlbertMaskedLM(albert_tf.AlbertConfig())
+        >>> token_ids = np.array([[2, 13, 4, 3]])
+        >>> model({"token_ids": token_ids}).shape
+        TensorShape([1, 4, 30000])
+        >>> model({"token_ids": token_ids, "mask_positions": np.array([[2]])}).shape
+        TensorShape([1, 1, 30000])
     """
 
     def call(self, inputs, training=False, seeds=None):
@@ -73,6 +82,14 @@ class AlbertPretrainer(_WithMaskedLM):
         dict with `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`
         (`[B, K, 2]` for packed rows; class 0 in order, 1 swapped; with BERT's
         objective, 0 next sentence, 1 random), `sequence_output` and `pooled_output`.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.AlbertPretrainer(albert_tf.AlbertConfig())
+        >>> token_ids, masks = np.array([[2, 13, 4, 4, 3]]), np.array([[2, 3]])
+        >>> outputs = model({"token_ids": token_ids, "mask_positions": masks})
+        >>> outputs["mlm_logits"].shape, outputs["sop_logits"].shape
+        (TensorShape([1, 2, 30000]), TensorShape([1, 2]))
     """
 
     needed_inputs = (features.MASK_POSITIONS,)
@@ -130,6 +147,15 @@ class SpanBertPretrainer(_WithMaskedLM):
 
     Raises:
         ValueError: If a size is not positive.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.SpanBertPretrainer(albert_tf.AlbertConfig())
+        >>> inputs = {"token_ids": np.array([[2, 13, 4, 4, 8, 3]])}
+        >>> inputs["mask_positions"] = np.array([[2, 3]])
+        >>> inputs["mask_weights"] = np.ones((1, 2))
+        >>> model(inputs)["sbo_logits"].shape
+        TensorShape([1, 2, 30000])
     """
 
     needed_inputs = (features.MASK_POSITIONS,)

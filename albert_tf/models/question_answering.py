@@ -55,6 +55,16 @@ class AlbertBeamQuestionAnswering(HeadModel):
         end `j` of start `i` has the number `i * E + j`; and `cls_logits`. A row with
         fewer than `S` or `E` tokens that can be part of an answer is filled up with
         others, whose log-probability is -1e30.
+
+    Example:
+        >>> import albert_tf, numpy as np
+        >>> model = albert_tf.AlbertBeamQuestionAnswering(albert_tf.AlbertConfig())
+        >>> # [CLS] question [SEP] text [SEP]
+        >>> inputs = {"token_ids": np.array([[2, 13, 3, 45, 46, 3]])}
+        >>> inputs["segment_ids"] = np.array([[0, 0, 0, 1, 1, 1]])
+        >>> best = model(inputs)
+        >>> best["start_index"].shape, best["end_index"].shape
+        (TensorShape([1, 5]), TensorShape([1, 25]))
     """
 
     def __init__(

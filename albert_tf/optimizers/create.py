@@ -53,6 +53,14 @@ def create_optimizer(
 
     Raises:
         UsageError: If the name is unknown or an argument is out of its range.
+
+    Example:
+        >>> import albert_tf
+        >>> optimizer = albert_tf.create_optimizer(
+        ...     "adamw", learning_rate=2e-5, num_train_steps=1000, num_warmup_steps=100
+        ... )
+        >>> type(optimizer).__name__, float(optimizer.learning_rate)  # of step 0
+        ('AdamW', 0.0)
     """
     known = ", ".join(_OPTIMIZERS)
     require(name in _OPTIMIZERS, f"optimizer must be one of {known}", name)

@@ -54,6 +54,12 @@ class ByteBPETokenizer(Tokenizer):
     Raises:
         DataError: If a file is invalid or lacks a special token.
         UsageError: If the tokenizers library is not installed.
+
+    Example:
+        >>> import albert_tf
+        >>> tokenizer = albert_tf.ByteBPETokenizer("my_roberta/tokenizer.json")
+        >>> tokenizer.decode(tokenizer.encode("Any text, 2 spaces  kept."))
+        'Any text, 2 spaces  kept.'
     """
 
     file_name = "tokenizer.json"

@@ -47,6 +47,12 @@ def load_tokenizer(
         DataError: If the file does not exist or is not a tokenizer.
         UsageError: If the tokenizer does not accept an argument, or its model folder
             says otherwise.
+
+    Example:
+        >>> import albert_tf
+        >>> tokenizer = albert_tf.load_tokenizer("demo_output/pretrain/model")
+        >>> type(tokenizer).__name__, tokenizer.encode("")
+        ('AlbertTokenizer', [])
     """
     path = os.fspath(path)
     if files.is_folder(path):

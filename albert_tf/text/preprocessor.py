@@ -48,9 +48,15 @@ class Preprocessor:
         tensors for tensors.
 
     Example:
-        >>> preprocess = Preprocessor.from_pretrained("my_model", max_seq_length=64)
+        >>> import albert_tf
+        >>> preprocess = albert_tf.Preprocessor.from_pretrained(
+        ...     "demo_output/pretrain/model", max_seq_length=16)
         >>> batch = preprocess(["What a film!", "Never again."])
+        >>> {name: value.shape for name, value in batch.items()}
+        {'token_ids': (2, 16), 'segment_ids': (2, 16), 'padding_mask': (2, 16)}
         >>> pairs = preprocess((["Is it red?"], ["It is blue."]))
+        >>> int(pairs["segment_ids"].max())
+        1
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512):

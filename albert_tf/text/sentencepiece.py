@@ -71,6 +71,15 @@ class AlbertTokenizer(Tokenizer):
     (the original intended this, but compares bytes with str in Python 3), and is
     skipped where it would produce an unknown piece. Neither case can occur with the
     released vocabulary.
+
+    Example:
+        >>> import albert_tf
+        >>> tokenizer = albert_tf.AlbertTokenizer("demo_output/spiece.model")
+        >>> ids = tokenizer.encode("Returns the Axes.")
+        >>> tokenizer.decode(ids)
+        'returns the axes.'
+        >>> tokenizer.decode([tokenizer.mask_id], skip_special=False)
+        '[MASK]'
     """
 
     file_name = "spiece.model"

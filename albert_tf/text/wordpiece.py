@@ -36,7 +36,7 @@ _BATCH = 10_000  # words that the trainer reads at once
 
 
 class WordPieceTokenizer(Tokenizer):
-    """Turns text into WordPiece ids, the same as `BertTokenizer` of transformers.
+    r"""Turns text into WordPiece ids, the same as `BertTokenizer` of transformers.
 
     Control characters are dropped, accents and case as the options say; words end at
     white space, and punctuation marks and ideographs are words of their own. Special
@@ -69,6 +69,15 @@ class WordPieceTokenizer(Tokenizer):
     lower case is younger than Python's Unicode tables (`U+1C89`), and the order of
     several marks on one letter that are not removed as accents (`U+302E U+1D165`,
     `U+08D5 U+1CAB`), which it sorts.
+
+    Example:
+        >>> import albert_tf
+        >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] film ##s .".split()
+        >>> vocabulary = "\n".join(tokens).encode()  # what vocab.txt holds
+        >>> tokenizer = albert_tf.WordPieceTokenizer(vocabulary)
+        >>> ids = tokenizer.encode("Films.")
+        >>> [tokenizer.id_to_token(i) for i in ids], tokenizer.decode(ids)
+        (['film', '##s', '.'], 'films .')
     """
 
     file_name = "vocab.txt"

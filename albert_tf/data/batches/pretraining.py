@@ -41,6 +41,16 @@ def make_pretraining_dataset(
     """Returns the batches of `PretrainingData(pattern, **options)`.
 
     The other arguments are those of `PretrainingData.batches`.
+
+    Example:
+        >>> import albert_tf
+        >>> tokenizer = albert_tf.load_tokenizer("demo_output/spiece.model")
+        >>> batches = albert_tf.make_pretraining_dataset(
+        ...     "demo_output/data/docs", tokenizer=tokenizer, max_seq_length=64,
+        ...     global_batch_size=8, seed=1
+        ... )
+        >>> next(iter(batches))["token_ids"].shape
+        TensorShape([8, 64])
     """
     return PretrainingData(pattern, **options).batches(
         global_batch_size,

@@ -72,6 +72,7 @@ from_config get_config initial_values load_assets mark_untrained mask_of save_as
 seed_of"""
 autodoc_default_options = {"exclude-members": ",".join(INTERNAL.split())}
 toc_object_entries_show_parents = "hide"
+autodoc_preserve_defaults = True
 autodoc_typehints = "none"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -83,6 +84,7 @@ html_title = "albert_tf"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # a browser may not fetch it from files
 html_theme_options = {
     "header_links_before_dropdown": 7,
     "navbar_align": "left",
@@ -110,7 +112,8 @@ def show_arguments(app, what, name, obj, options, arguments, returned):
     """Takes the arguments of a class from `__init__`, as Keras wraps `__new__`."""
     if what == "class" and not issubclass(obj, Exception):
         found = inspect.signature(obj.__init__, bound_method=True)
-        return inspect.stringify_signature(found, show_annotation=False), returned
+        arguments = inspect.stringify_signature(found, show_annotation=False)
+        return arguments.replace("mappingproxy({})", "{}"), returned
     return None
 
 

@@ -6,9 +6,6 @@
 import hashlib
 import pathlib
 
-import jupyter_cache
-import nbformat
-
 DOCS = pathlib.Path(__file__).parent
 
 
@@ -22,6 +19,10 @@ def digest_of(notebook: dict) -> str:
 
 def main():
     """Rewrites every notebook."""
+    # Of the extra [docs], which the tests that import this file do without.
+    import jupyter_cache
+    import nbformat
+
     cache = jupyter_cache.get_cache(DOCS / "_build/cells")
     for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
         _, notebook = cache.merge_match_into_notebook(

@@ -12,16 +12,31 @@ from albert_tf.tasks.registry import TASKS
 from benchmarks.fidelity_curves import short
 from tests.documents import ROOT, pages, shown, words
 
-TEXT = {page.stem: page.read_text(encoding="utf-8") for page in pages()}
+PAGES = {page: page.read_text(encoding="utf-8") for page in pages()}
+TEXT = {page.stem: text for page, text in PAGES.items()}
 FIDELITY, FINETUNING = TEXT["fidelity"], TEXT["finetuning"]
 
 
-@pytest.mark.parametrize("page", TEXT)
-def test_links_within_a_page_lead_to_headings(page):
-    headings = re.findall(r"^#+ (.*)$", TEXT[page], re.M)
+def anchors(page):
+    """The names by which a code host finds the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", PAGES[page], re.M)
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
-    anchors = {heading.replace(" ", "-") for heading in plain}
-    assert set(re.findall(r"\]\(#([^)]*)\)", TEXT[page])) <= anchors
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\((?!https?:|hf:)([^)\s]*)\)", PAGES[page]):
+        name, _, anchor = link.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists() and path.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(path), link
+
+
+def test_the_site_starts_with_the_code_of_the_readme():
+    (code,) = (item.text for item in shown(ROOT / "README.md") if item.kind == "python")
+    assert f"```python\n{code}```" in PAGES[ROOT / "docs/index.md"]
+    assert len(PAGES[ROOT / "README.md"].splitlines()) <= 60
 
 
 # docs/fidelity.md
@@ -59,7 +74,7 @@ def test_the_table_is_that_of_the_benchmark():
 def test_the_sentence_is_that_of_the_benchmark(page):
     lamb, adamw = values_of("loss, largest difference of 500 steps")
     assert f"at most {lamb} (LAMB) and {adamw} (AdamW)" in TEXT[page]
-    assert "benchmarks/fidelity.png" in TEXT[page]
+    assert "benchmarks/fidelity.png" in FIDELITY
 
 
 @pytest.mark.parametrize("optimizer", TITLES)

@@ -60,8 +60,8 @@ def from_pretrained(
             a folder with fairseq's `model.pt`,
             the folder of a pretraining run, which may be unfinished, or one of its
             checkpoints (`checkpoints/step-N`); a `.keras` file of `model.save`;
-            or the name of a model on a hub: `hf://owner/name`,
-            `hf://owner/name@revision` or
+            or the name of a model on a hub: `hf://owner/name` (`hf://name` if the hub
+            forwards it), with or without `@revision`, or
             `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"` (of an

@@ -1,9 +1,11 @@
 """Downloads models by name from Hugging Face and Kaggle, and uploads to Hugging Face.
 
 Only a name with a prefix, `hf://owner/name` or `kaggle://owner/model/keras/variation`,
-is ever looked up. The hubs' own libraries, imported on use, keep what they download in
-caches and read their settings from environment variables (`HF_HOME`, `HF_TOKEN`,
-`HF_HUB_OFFLINE`, `HF_ENDPOINT`; `KAGGLEHUB_CACHE`, `KAGGLE_API_TOKEN`).
+is ever looked up. Hugging Face's oldest models had no owner; the hub forwards a name
+without one, such as `hf://albert-base-v2`, to the present owner's repository. The hubs'
+own libraries, imported on use, keep what they download in caches and read their
+settings from environment variables (`HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`,
+`HF_ENDPOINT`; `KAGGLEHUB_CACHE`, `KAGGLE_API_TOKEN`).
 """
 
 import contextlib
@@ -35,7 +37,7 @@ SAFE_FILES = (
     "README.md",
 )
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-_HF_NAME = re.compile(rf"({_PART}/{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
+_HF_NAME = re.compile(rf"((?:{_PART}/)?{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
 _KAGGLE_NAME = re.compile(rf"{_PART}/{_PART}/keras/{_PART}(?:/[1-9][0-9]*)?")
 _REQUEST = re.compile(r"\d{3} (Client|Server) Error")
 
@@ -61,7 +63,8 @@ def download(name: str) -> Download:
     """Downloads a model, unless the cache has it.
 
     Args:
-        name: str. `hf://owner/name`, `hf://owner/name@revision`, or
+        name: str. `hf://owner/name`, or `hf://name` for a model that the hub knows
+            without its owner, each with or without `@revision`; or
             `kaggle://owner/model/keras/variation`, which a version may follow.
 
     Raises:
@@ -76,8 +79,9 @@ def download(name: str) -> Download:
 
 def check_upload(name: str) -> None:
     """Raises a UsageError if nothing can be uploaded under a name."""
-    is_repository = name.startswith(HUGGING_FACE) and _parse(name)[1] is None
-    require(is_repository, "push_to: expected hf://owner/name", name)
+    repository, revision = _parse(name) if name.startswith(HUGGING_FACE) else ("", None)
+    fits = "/" in repository and revision is None
+    require(fits, "push_to: expected hf://owner/name", name)
     _hugging_face(name)
 
 
@@ -116,7 +120,7 @@ def upload(folder: str, name: str, message: str) -> str:
 
 def _parse(name: str) -> tuple[str, str | None]:
     match = _HF_NAME.fullmatch(name.removeprefix(HUGGING_FACE))
-    rule = f"{name}: expected hf://owner/name or hf://owner/name@revision"
+    rule = f"{name}: expected hf://owner/name or hf://name, and perhaps @revision"
     require(match is not None and ".." not in name, rule)
     return match[1], match[2]
 

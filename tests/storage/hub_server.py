@@ -29,12 +29,13 @@ class Hub:
         damaged: set. Names of files that Kaggle sends with another checksum.
         requests: list of (method, path, token).
         visibility: dict. Name -> the visibility that its creation asked for.
+        canonical: dict. Name without an owner -> the name that it is forwarded to.
     """
 
     def __init__(self):
         self.repositories, self.kaggle, self.visibility = {}, {}, {}
         self.private, self.gated, self.cut, self.damaged = set(), set(), set(), set()
-        self.requests, self.url = [], ""
+        self.canonical, self.requests, self.url = {}, [], ""
 
     def commit_of(self, name: str, revision: str) -> str:
         """The commit that a revision, or a commit itself, names; empty if none."""
@@ -127,9 +128,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.hub.repositories.setdefault(name, {"main": {}})
             self.hub.visibility.setdefault(name, values.get("visibility"))
             return _json({"url": f"{self.hub.url}/{name}"})
+        for short, name in self.hub.canonical.items():
+            asked = re.fullmatch(rf"(/|/api/models/){short}(/.*)?", path)
+            if asked:
+                there = f"{asked[1]}{name}{asked[2] or ''}"
+                return 307, b"", {"Location": there}
         found = _FILE.fullmatch(path) or _MODEL.fullmatch(path)
         if not found:
-            return _refused(404)
+            is_model = path.startswith("/api/models/")
+            return _refused(404, "RepoNotFound" if is_model else "")
         name, *rest = found.groups()
         known = name in self.hub.repositories
         if not known or (name in self.hub.private and self.token != TOKEN):

@@ -89,7 +89,12 @@ def refused(message):
 @pytest.mark.parametrize(
     "name",
     [
-        "hf://albert-base-v2",
+        "hf://",
+        "hf://@main",
+        "hf://..",
+        "hf://albert base",
+        "hf://albert-base-v2@",
+        "hf:///name",
         "hf://owner/",
         "hf://owner/na me",
         "hf://owner/..",
@@ -135,6 +140,21 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, name):
         assert found.origin == f"hf://{name}@{commit}"
     with refused(f"{name}@v2: Revision Not Found"):
         hubs.download(f"hf://{name}@v2")
+
+
+def test_a_name_without_an_owner_is_forwarded_to_the_repository(hub, name):
+    hub.canonical["albert-base-v2"] = name
+    commit = hub.commit_of(name, "main")
+    for asked in ("hf://albert-base-v2", f"hf://albert-base-v2@{commit}"):
+        found = hubs.download(asked)
+        assert read(found.folder) == SAFE
+        assert found.origin == f"hf://albert-base-v2@{commit}"
+    with refused("hf://albert-tiny: Repository Not Found"):
+        hubs.download("hf://albert-tiny")
+    hub.requests.clear()
+    with pytest.raises(UsageError, match="push_to: expected hf://owner/name"):
+        hubs.check_upload("hf://albert-base-v2")
+    assert not hub.requests
 
 
 def test_a_repository_without_a_safe_file_says_so(hub, name, tmp_path):

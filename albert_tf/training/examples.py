@@ -1,5 +1,6 @@
 """The examples of a fine-tuning run: read, checked, encoded."""
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -193,6 +194,8 @@ def _with_dev(
         f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
         "evaluate on (questions about one text stay together)",
     )
+    if task.problem_type == SINGLE_LABEL:
+        _check_left(train, kept, share)
     logging.info(
         "%s: %d of %d training examples are held back as dev examples, on which the "
         "weights are chosen",
@@ -203,6 +206,18 @@ def _with_dev(
     first = {"train": train.select(kept), "dev": dev_part}
     settings = dataclasses.replace(settings, dev_fraction=share)
     return settings, first | {k: v for k, v in examples.items() if k != "train"}
+
+
+def _check_left(train: Any, kept: Sequence[int], share: float) -> None:
+    """Raises a DataError if a label cannot be trained on, or has one example only."""
+    left = {train.labels[i] for i in kept}
+    for label, count in collections.Counter(train.labels).items():
+        if count < 2 or label not in left:
+            raise DataError(
+                f"{train.path}: dev_fraction={share} needs at least 2 examples of each "
+                f"label, and one of them left to train on, received {count} of "
+                f"{label!r}"
+            )
 
 
 def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]:

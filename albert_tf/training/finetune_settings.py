@@ -49,7 +49,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2, race,
             swag, codah, conll2003, wnut17, or table for files of your own.
         train_file: Your own training examples (or a task's, instead of --data_dir).
-        dev_file: Examples to evaluate on.
+        dev_file: Examples to evaluate on. With one table only: dev_fraction.
         dev_fraction: Share of the training examples to hold back as dev examples, of
             all labels alike, where there are none. Default: 0.1 of a data_dir whose
             test examples have labels, otherwise 0.

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import opening
 from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.tasks.multiple_choice import choice_task
@@ -100,6 +100,25 @@ def test_dev_examples_are_held_back_from_all_labels_alike(tmp_path, caplog):
     for share, changes in ((0.001, {}), (0.5, {"dev_file": str(table)})):
         with pytest.raises(UsageError, match=f"dev_fraction: .*{share}"):
             read(table, dev_fraction=share, **changes)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.1, 1), (0.9, 3)])
+def test_no_label_is_lost_to_the_dev_examples(tmp_path, share, count):
+    table = tmp_path / "a.tsv"
+    labels = ["usual"] * 40 + ["rare"] * count
+    table.write_text("text\tlabel\n" + "".join(f"{x}\t{x}\n" for x in labels))
+    message = f"a.tsv: dev_fraction={share} needs .* received {count} of 'rare'"
+    with pytest.raises(DataError, match=message):
+        read(table, dev_fraction=share)
+    # Scores and several labels are no classes of which each needs a share.
+    scores = "".join(f"{i}\t{i}.5\n" for i in range(20))
+    table.write_text("text\tlabel\n" + scores)
+    found = read(table, dev_fraction=0.2, problem_type="regression")
+    assert {k: len(v) for k, v in found.items()} == {"train": 16, "dev": 4}
+    table.write_text("text\tlabel\n" + "x\ta,b\ny\tb\nz\ta\nx y\t\n" + "w\tb\n" * 6)
+    several = {"problem_type": "multi_label_classification", "label_separator": ","}
+    found = read(table, dev_fraction=0.5, **several)
+    assert {k: len(v) for k, v in found.items()} == {"train": 5, "dev": 5}
 
 
 def test_questions_about_one_text_stay_together(tmp_path):

@@ -139,6 +139,18 @@ class Checkpoint:
         is_its = twin is not None and head is not None and head == twin.head
         return twin if is_its and head != self.head else self
 
+    def without_head(self) -> "Checkpoint":
+        """Returns the encoder, so that a new head is built on it."""
+        owns, tensors = find(self.head).owns, self.tensors
+        return dataclasses.replace(
+            self,
+            tensors={name: tensors[name] for name in tensors if not owns(name)},
+            head=None,
+            labels=None,
+            problem_type=None,
+            task=None,
+        )
+
     @property
     def has_pooler(self) -> bool:
         """Whether the checkpoint has the pooler's weights."""

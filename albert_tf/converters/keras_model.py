@@ -1,6 +1,8 @@
 """Builds Keras models from checkpoints, and checkpoints from Keras models."""
 
-from collections.abc import Callable
+import collections
+import re
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -12,6 +14,9 @@ from albert_tf.heads import PAIRS, Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
+# Without the pooler, which some heads do without.
+_IN_ENCODER = re.compile("backbone/(?!pooler/)")
+
 
 def build_model(
     checkpoint: Checkpoint,
@@ -20,9 +25,14 @@ def build_model(
     seed: int | None = None,
     *,
     report: Callable[[str], None] = logging.warning,
+    keep_head: bool = True,
     **kwargs,
 ) -> ConfiguredModel:
     """Builds a model and loads its weights, tensor by tensor.
+
+    A line in the log names what the files have and the model has not: as information,
+    since a classifier has no use for the heads of pretraining; as a warning where
+    nothing was to be left out, or weights of the encoder are.
 
     To build it with another config (other dropout rates), set `checkpoint.config`
     first.
@@ -36,6 +46,7 @@ def build_model(
         seed: int or None. Seed of the weights that the checkpoint lacks.
         report: callable. Receives one line that names the weights with initial values,
             if there are any; default: a warning in the log.
+        keep_head: bool. Whether the weights of the checkpoint's head may be used.
         **kwargs: Arguments of the model, such as `dtype`.
 
     Returns:
@@ -50,12 +61,10 @@ def build_model(
     is_auto = head == "auto"
     checkpoint.check_unknown(with_heads=is_auto)
     head = checkpoint.head if is_auto else head
-    left = {name.partition("/")[0] for name in checkpoint.tensors} - {"backbone"}
-    if is_auto and head is None and left:
-        names = ", ".join(sorted(left))
-        logging.warning("%s: no head has only %s; left out", checkpoint.path, names)
     row = find(head) if head in PAIRS else named_head(head)
     checkpoint = checkpoint.for_head(head)
+    there = [*checkpoint.tensors, *checkpoint.unknown]
+    checkpoint = checkpoint if keep_head else checkpoint.without_head()
     if row.has_classifier:
         kwargs["num_labels"] = _count_labels(checkpoint, row, num_labels)
     elif num_labels is not None:
@@ -68,8 +77,14 @@ def build_model(
     _check_sizes(checkpoint)
     with without_initial_values():
         model = row.load_class()(checkpoint.config, seed=seed, **kwargs)
-    untrained = _assign(model, checkpoint, head)
+    untrained, unread = _assign(model, checkpoint, head, there)
     model.mark_untrained(untrained)
+    if unread:
+        is_loss = is_auto or any(map(_IN_ENCODER.match, unread))
+        level = logging.WARNING if is_loss else logging.INFO
+        kind = type(model).__name__
+        rule = "%s: has weights that %s does not use: %s"
+        logging.log(level, rule, checkpoint.path, kind, _by_part(unread))
     if untrained:
         names = ", ".join(untrained)
         report(f"{checkpoint.path}: left at initial values: {names}")
@@ -79,6 +94,13 @@ def build_model(
     model.max_seq_length = checkpoint.max_seq_length if same else None
     model.task = checkpoint.task if same else None
     return model
+
+
+def _by_part(names: Sequence[str]) -> str:
+    """Returns the parts of a model that weights belong to, with their numbers."""
+    parts = (re.split("[/.]", name.removeprefix("backbone/"))[0] for name in names)
+    counts = collections.Counter(parts).items()
+    return ", ".join(f"{part} ({count})" for part, count in counts)
 
 
 def head_of(model: keras.Model | type) -> str | None:
@@ -191,10 +213,12 @@ def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
     require(tensor.shape == shape, rule, tensor.shape, error=DataError)
 
 
-def _assign(model, checkpoint: Checkpoint, head: str | None) -> list[str]:
-    """Copies the values and returns the names of the missing weights."""
+def _assign(
+    model, checkpoint: Checkpoint, head: str | None, there: list[str]
+) -> tuple[list[str], list[str]]:
+    """Copies the values; returns the missing weights, and those of `there` not read."""
     prefix = "backbone/" if head is None else ""
-    missing = []
+    missing, unread = [], dict.fromkeys(there)
     for name, variable in weight_names(model).items():
         full = prefix + name
         tensor = checkpoint.tensors.get(full)
@@ -211,7 +235,8 @@ def _assign(model, checkpoint: Checkpoint, head: str | None) -> list[str]:
             continue
         _check_shape(checkpoint, tensor, variable.shape)
         variable.assign(tensor.read())
-    return missing
+        del unread[full]
+    return missing, [*unread]
 
 
 def _initial_value(model: ConfiguredModel, name: str, shape, number: int):

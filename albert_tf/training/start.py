@@ -146,8 +146,6 @@ class Start:
             model = row.load_class()(self.config, seed=self.settings.seed, **kwargs)
             model.mark_untrained()
         else:
-            if self.checkpoint.head is not None and not self._keeps_head:
-                self._remove_head()
             self.checkpoint.config = self.config
             model = build_model(
                 self.checkpoint,
@@ -155,6 +153,7 @@ class Start:
                 count,
                 self.settings.seed,
                 report=logging.info,
+                keep_head=self._keeps_head,
                 **kwargs,
             )
         model.labels = task.labels or None
@@ -197,14 +196,6 @@ class Start:
     def origin(self) -> str | None:
         """The checkpoint's name on a hub, with the commit; None for local files."""
         return None if self.checkpoint is None else self.checkpoint.origin
-
-    def _remove_head(self) -> None:
-        """Leaves the encoder, so that a new head is built on it."""
-        checkpoint = self.checkpoint
-        owns, tensors = find_head(checkpoint.head).owns, checkpoint.tensors
-        checkpoint.tensors = {k: tensors[k] for k in tensors if not owns(k)}
-        checkpoint.head = checkpoint.labels = checkpoint.problem_type = None
-        checkpoint.task = None
 
 
 def make_pretrainer(

@@ -2,10 +2,13 @@
 
 import itertools
 import json
+import logging
 import os
+import warnings
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import albert_tf
 from albert_tf.converters import keras_model, load
@@ -195,6 +198,45 @@ def test_another_head_or_none_can_be_converted(beam, tmp_path):
     with pytest.warns(UntrainedWeightsWarning, match="classifier/kernel"):
         model = albert_tf.from_pretrained(beam, head="question_answering")
     assert isinstance(model, albert_tf.AlbertQuestionAnswering)
+
+
+def test_one_line_names_the_weights_that_are_not_used(tmp_path, caplog):
+    folder, plain = tmp_path / "pretrained", {"sharing": "none", **E_IS_D}
+    load.save_pretrained(make_model("pretraining", **plain), folder, "huggingface")
+    caplog.set_level(logging.INFO, logger="absl")
+
+    def lines(path, **options):
+        caplog.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UntrainedWeightsWarning)
+            load.from_pretrained(path, **options)
+        found = [r for r in caplog.records if "does not use" in r.getMessage()]
+        stem = f"{path}: has weights that "
+        return [(r.levelname, r.getMessage().removeprefix(stem)) for r in found]
+
+    assert lines(folder) == lines(folder, head="pretraining") == []
+    # Nobody expects a classifier to have the heads of pretraining.
+    heads = "mlm_head (5), sop_head (2)"
+    kind = "AlbertTextClassifier does not use"
+    assert lines(folder, head="text_classifier") == [("INFO", f"{kind}: {heads}")]
+    kind = "AlbertTokenClassifier does not use"
+    expected = [("INFO", f"{kind}: pooler (2), {heads}")]
+    assert lines(folder, head="token_classifier") == expected
+    # A head of another kind, by the same names or by names that no table has.
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    tensors["rank.weight"] = tensors["rank.bias"] = np.zeros(2, np.float32)
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    (found,) = lines(folder, head="masked_lm")
+    assert found[1].endswith("not use: pooler (2), sop_head (2), rank (2)")
+    assert not lines(folder, head="pretraining", ignore="rank")
+    texts = tmp_path / "texts"
+    load.save_pretrained(make_model("text_classifier", **plain), texts)
+    ((level, text),) = lines(texts, head="token_classifier")
+    assert level == "INFO" and text.endswith("pooler (2), classifier (2)")
+    # Layers that a config has not are another matter.
+    config = load.load_config(texts).replace(num_hidden_layers=1)
+    ((level, text),) = lines(texts, head=None, config=config)
+    assert level == "WARNING" and text.endswith("encoder (16), classifier (2)")
 
 
 def test_exits_are_kept_left_or_added(tmp_path):

@@ -1,6 +1,7 @@
 """Fine-tuning: it learns, repeats itself, refuses bad settings, leaves its results."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -66,8 +67,11 @@ def test_it_learns(finished):
     assert results["num_train_steps"] == 45
 
 
-def test_a_classifier_of_other_labels_is_replaced(finished, tmp_path, monkeypatch):
+def test_a_classifier_of_other_labels_is_replaced(
+    finished, tmp_path, monkeypatch, caplog
+):
     start, counts = str(finished[0]), count_openings(monkeypatch)
+    caplog.set_level(logging.INFO, logger="absl")
     train = write_table(tmp_path / "t.tsv", 30, 4, labels=("bad", "good", "so"))
     results = run(
         tmp_path / "out",
@@ -79,6 +83,8 @@ def test_a_classifier_of_other_labels_is_replaced(finished, tmp_path, monkeypatc
     )
     assert counts == {("open", start): 1, ("verify", start): 1}
     assert results["labels"] == ["bad", "good", "so"]
+    line = "has weights that AlbertTextClassifier does not use: classifier (2)"
+    assert caplog.messages.count(f"{start}: {line}") == 1
     # It is said on what the weights were chosen.
     assert results["selected_on"] == "dev, 0.2 of train"
     assert (results["train_examples"], results["dev_examples"]) == (24, 6)

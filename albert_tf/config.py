@@ -354,7 +354,10 @@ class AlbertConfig:
         return layer * G // L  # uses every group, which the other two do not
 
     def parameter_counts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part of the encoder and pooler."""
+        """Returns the number of parameters of each part of the encoder and pooler.
+
+        The layer norm of the embeddings counts among the layer norms.
+        """
         V, E, D, F = (
             self.vocab_size,
             self.embedding_size,
@@ -364,15 +367,15 @@ class AlbertConfig:
         # A group skipped by a floating-point `group_rule` is built and counted too.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))
-        positions = self.num_positions + self.type_vocab_size
         return {
-            "embeddings": (V + positions) * E + 2 * E,
+            "token_embeddings": V * E,
+            "position_embeddings": self.num_positions * E,
+            "segment_embeddings": self.type_vocab_size * E,
             "embedding_projection": (E + 1) * D if self.has_embedding_projection else 0,
             "attention": distinct.attention * 4 * (D + 1) * D,
             "ffn": distinct.ffn * ((D + 1) * F + (F + 1) * D),
-            "layer_norms": 2
-            * D
-            * (distinct.attention_layer_norm + distinct.ffn_layer_norm),
+            "layer_norms": 2 * E
+            + 2 * D * (distinct.attention_layer_norm + distinct.ffn_layer_norm),
             "pooler": (D + 1) * D,
         }
 

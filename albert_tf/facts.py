@@ -9,6 +9,16 @@ from typing import Any, NamedTuple
 from albert_tf.config import PRESETS, AlbertConfig
 
 MILLION = 1e6
+_BERTS = ("bert_base", "bert_large")
+# What `describe` returns in bytes -> its title in a table.
+_SIZES = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "all_reduced": "all-reduced",
+    "activations": "activations",
+    "activations_recomputed": "if recomputed",
+}
 # Table 1, in millions.
 PAPER_PARAMETERS = {
     "bert_base": 108,
@@ -82,20 +92,41 @@ def describe(
 
     Returns:
         dict with `parameters` by part, `total`, `with_heads` (masked LM and sentence
-        order), `flops_per_token`, and bytes: `weights`, `activations` and
+        order), `bert` (the BERT of its size, or else the large one), `times_fewer`
+        parameters than that one, `flops_per_token`, and bytes of pretraining on one
+        device: `weights`, `gradients` and `optimizer` (the two slots of AdamW or LAMB),
+        all in float32 under every precision; `all_reduced`, what each device
+        contributes to the sum over devices in a step: every gradient in full, that of
+        the token table, too, and a few sums that are not counted; `activations` and
         `activations_recomputed`.
     """
     length = sequence_length or config.max_position_embeddings
+    parameters, total = config.parameter_counts(), config.num_parameters()
+    if not config.has_pooler:
+        parameters["pooler"] = 0
+    with_heads = config.num_parameters("pretraining")
+    bert = next((n for n in _BERTS if _size(n) == _size(config)), _BERTS[-1])
+    fewer = AlbertConfig.from_preset(bert).num_parameters() / total
     return {
-        "parameters": config.parameter_counts(),
-        "total": config.num_parameters(),
-        "with_heads": config.num_parameters("pretraining"),
+        "parameters": parameters,
+        "total": total,
+        "with_heads": with_heads,
+        "bert": bert,
+        "times_fewer": round(fewer, 2),
         "flops_per_token": config.flops_per_token(length),
-        "weights": 4 * config.num_parameters("pretraining"),
+        "weights": 4 * with_heads,
+        "gradients": 4 * with_heads,
+        "optimizer": 2 * 4 * with_heads,
+        "all_reduced": 4 * with_heads,
         "activations": bytes_per_value * activations(config, batch_size, length),
         "activations_recomputed": bytes_per_value
         * activations(config, batch_size, length, recompute=True),
     }
+
+
+def _size(model: AlbertConfig | str) -> tuple[int, int]:
+    config = AlbertConfig.from_preset(model) if isinstance(model, str) else model
+    return config.hidden_size, config.num_hidden_layers
 
 
 def activations(
@@ -156,14 +187,16 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
         cells = [row["parameters"][part] for part in parts]
         cells += [row["total"], row["with_heads"]]
         texts = [f"{cell / MILLION:.2f}" for cell in cells]
-        counts[name] = [*texts, str(paper or "-"), agrees]
-        sizes = ("weights", "activations", "activations_recomputed")
+        fewer = f"{row['times_fewer']:.1f}x {row['bert'].removeprefix('bert_')}"
+        counts[name] = [*texts, fewer, str(paper or "-"), agrees]
         flops = f"{row['flops_per_token'] / MILLION:,.1f}"
-        costs[name] = [flops, *(_bytes(row[size]) for size in sizes)]
-    names = [*parts, "total", "with heads", "paper", "agrees"]
+        costs[name] = [flops, *(_bytes(row[size]) for size in _SIZES)]
+    names = [part.replace("_embeddings", "s").split("_")[-1] for part in parts]
+    names += ["total", "with heads", "BERT has", "paper", "agrees"]
     lines = ["parameters (millions)", *_lines("", names, counts)]
-    names = ["MFLOP/token", "weights", "activations", "if recomputed"]
-    lines += ["", "cost of a forward pass, and memory", *_lines("", names, costs)]
+    names = ["MFLOP/token", *_SIZES.values()]
+    title = "cost of a forward pass, memory, and bytes that a device sums with others"
+    lines += ["", title, *_lines("", names, costs)]
     return "\n".join(lines)
 
 

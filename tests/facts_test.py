@@ -1,10 +1,14 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from albert_tf import facts
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.lamb import Lamb
+from tests.tiny import make_model
 
 ROOT = pathlib.Path(__file__).parents[1]
 COUNTS = json.loads((ROOT / "tests/golden/param_counts.json").read_text())
@@ -14,13 +18,58 @@ COUNTS = json.loads((ROOT / "tests/golden/param_counts.json").read_text())
 def test_counts_are_those_of_the_original(name):
     counted = COUNTS["google_modeling_py"][name]
     row = facts.describe(AlbertConfig.from_preset(name))
-    parts = row["parameters"]
-    assert parts["embeddings"] == counted["embeddings"]
+    parts, norm = row["parameters"], 2 * 128  # one of all layer norms
+    tables = sum(
+        parts[f"{name}_embeddings"] for name in ("token", "position", "segment")
+    )
+    assert tables + norm == counted["embeddings"]
     assert parts["embedding_projection"] == counted["embedding_hidden_mapping_in"]
-    block = parts["attention"] + parts["ffn"] + parts["layer_norms"]
+    block = parts["attention"] + parts["ffn"] + parts["layer_norms"] - norm
     assert block == counted["encoder_transformer"]
     assert row["total"] == counted["bert_scope_with_pooler"]
     assert row["with_heads"] == counted["with_pretraining_heads_total"]
+
+
+def test_parts_of_base_and_times_fewer_than_bert():
+    albert, bert, other, electra = (
+        facts.describe(AlbertConfig.from_preset(name))
+        for name in ("albert_base_v2", "bert_base", "albert_xxlarge_v2", "electra_base")
+    )
+    assert (albert["total"], bert["total"]) == (11_683_584, 109_482_240)
+    assert (albert["bert"], albert["times_fewer"]) == ("bert_base", 9.37)
+    assert (bert["bert"], bert["times_fewer"]) == ("bert_base", 1.0)
+    assert (other["bert"], other["times_fewer"]) == ("bert_large", 1.51)
+    large = facts.describe(AlbertConfig.from_preset("albert_large_v1"))
+    assert (large["bert"], large["times_fewer"]) == ("bert_large", 18.95)
+    assert bert["parameters"] == {
+        "token_embeddings": 30522 * 768,
+        "position_embeddings": 512 * 768,
+        "segment_embeddings": 2 * 768,
+        "embedding_projection": 0,
+        "attention": 12 * 4 * (768 * 768 + 768),
+        "ffn": 12 * (2 * 768 * 3072 + 3072 + 768),
+        "layer_norms": 25 * 2 * 768,
+        "pooler": 768 * 768 + 768,
+    }
+    for row in (albert, bert, other, electra):
+        assert sum(row["parameters"].values()) == row["total"]
+    for name in ("gradients", "all_reduced"):
+        assert albert[name] == 4 * albert["with_heads"]
+
+
+def test_bytes_of_optimizer_and_gradients_are_those_of_a_step():
+    model = make_model("pretraining")
+    row, variables = facts.describe(model.config), model.trainable_variables
+    bytes_of = lambda values: sum(4 * int(np.prod(v.shape)) for v in values)  # noqa: E731
+    assert bytes_of(variables) == row["weights"] == row["gradients"]
+    assert {v.dtype for v in variables} == {"float32"}
+    for optimizer in (AdamW(1.0), Lamb(1.0)):
+        optimizer.build(variables)
+        slots = [optimizer.slot(v, name) for v in variables for name in "mv"]
+        assert bytes_of(slots) == row["optimizer"]
+        # All else is one number, or one for each weight.
+        others = bytes_of(optimizer.variables) - row["optimizer"]
+        assert others <= 4 * (len(variables) + 9)
 
 
 def test_comparisons_with_the_paper():
@@ -52,6 +101,10 @@ def test_command(tmp_path, run_python):
     result = run_python(tool)
     assert (result.returncode, result.stderr) == (0, "")
     assert "235M parameters in Table 1" in result.stdout
+    heading, base = result.stdout.splitlines()[1:3]
+    assert heading.split()[:4] == ["tokens", "positions", "segments", "projection"]
+    assert base.split()[:3] == ["albert_base_v1", "3.84", "0.07"]
+    assert "  9.4x base  " in base
     path = tmp_path / "config.json"
     AlbertConfig.from_preset("albert_base_v1", hidden_size=96).to_json(path)
     result = run_python(tool, f"--config_file={path}", "--json", "--batch_size=3")

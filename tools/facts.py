@@ -1,7 +1,9 @@
 """Prints sizes and costs of models, with the paper's numbers next to ours.
 
-It prints parameters by part, FLOPs per token (a multiply-add counts as two), and the
-memory of weights and activations. Sharing weights saves parameters, not time.
+It prints parameters by part, how many times as many BERT has, FLOPs per token (a
+multiply-add counts as two), the memory of weights, gradients, optimizer and
+activations, and the bytes that devices sum in every step. Sharing weights saves
+parameters, not time.
 
 Example: `albert-tf facts --preset=albert_base_v2,bert_base --batch_size=64`
 """

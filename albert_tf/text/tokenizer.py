@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import albert_tf
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
 
@@ -282,6 +282,37 @@ class Tokenizer(abc.ABC):
         table[self.pad_id] = False
         table.flags.writeable = False
         return table
+
+    def special_tokens_mask(self, ids: Any) -> np.ndarray:
+        """Returns which tokens are special: padding, `[CLS]`, `[SEP]`, `[MASK]`, ...
+
+        These are the ids in `special_ids`, the unknown token included, as in Hugging
+        Face's `get_special_tokens_mask(ids, already_has_special_tokens=True)`.
+
+        Args:
+            ids: Integers in an array, a list or a tensor of any shape: the ids of a
+                row, or `token_ids` of a `Preprocessor`, `[B, T]`.
+
+        Returns:
+            int32 array of the shape of `ids`: 1 for special tokens, 0 for all others.
+
+        Raises:
+            UsageError: If an id is not in `[0, V)`, or rows differ in length.
+
+        Example:
+            >>> batch = preprocessor(["What a film!", "Never again."])
+            >>> tokenizer.special_tokens_mask(batch["token_ids"])
+        """
+        try:
+            ids = np.asarray(ids)
+        except ValueError:
+            raise UsageError("ids: rows must be padded to one length") from None
+        last = self.vocab_size - 1
+        known = not ids.size or (
+            ids.dtype.kind in "iu" and 0 <= ids.min() <= ids.max() <= last
+        )
+        require(known, f"ids: expected integers from 0 to {last}", ids)
+        return np.isin(ids, self.special_ids).astype(np.int32)
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
         """Writes the tokenizer's file.

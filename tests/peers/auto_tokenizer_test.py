@@ -45,11 +45,15 @@ def test_pairs(tmp_path, kind, num_segments):
     ours = {**SENTENCEPIECE, **WORDPIECE, "byte_bpe": bpe()}[kind]
     model = make_model("masked_lm", type_vocab_size=num_segments)
     albert_tf.save_pretrained(model, tmp_path, format="huggingface", tokenizer=ours)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("one text", "another")
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = peer("one text", "another")
     preprocessor = Preprocessor(ours.for_segments(num_segments), 64)
     expected = preprocessor(("one text", "another"))
     length = expected["padding_mask"].sum()
     assert theirs["input_ids"] == expected["token_ids"][:length].tolist()
+    ids = [*expected["token_ids"].tolist(), ours.mask_id, ours.unk_id]
+    mask = peer.get_special_tokens_mask(ids, already_has_special_tokens=True)
+    assert ours.special_tokens_mask(ids).tolist() == mask
     segments = expected["segment_ids"][:length].tolist()
     assert theirs.get("token_type_ids") == (segments if num_segments == 2 else None)
 

@@ -16,6 +16,7 @@ from albert_tf.text import byte_bpe
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.load import load_tokenizer
 from albert_tf.text.normalization import normalize_text, to_unicode
+from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 from tests.text import kinds
@@ -53,6 +54,29 @@ def test_encode_batch_is_encode(kind):
     pairs = zip(splits, splits[1:], strict=False)
     assert [ids[a:b].tolist() for a, b in pairs] == expected
     assert tokenizer.encode_batch([]) == []
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_special_tokens_mask(kind):
+    tokenizer = ALL[kind]
+    t = tokenizer
+    # Unknown tokens are special, whatever the text is.
+    text = [i for i in tokenizer.encode("the words of a text") if i != t.unk_id]
+    row = [t.cls_id, *text, t.mask_id, t.unk_id, t.sep_id, t.pad_id]
+    mask = [1, *[0] * len(text), 1, 1, 1, 1]
+    found = tokenizer.special_tokens_mask(row)
+    assert text and found.dtype == np.int32 and found.tolist() == mask
+    batch = Preprocessor(tokenizer, 9)(["the words of a text", "text"])
+    found = tokenizer.special_tokens_mask(batch["token_ids"])
+    assert found.shape == (2, 9)
+    padding, ends = 1 - batch["padding_mask"], np.isin(batch["token_ids"], [row[0]])
+    assert (found >= padding).all() and (found >= ends).all() and not found.all()
+    assert tokenizer.special_tokens_mask([]).shape == (0,)
+    for wrong in ([t.vocab_size], [-1], [[1.5]], ["the"]):
+        with pytest.raises(UsageError, match=f"integers from 0 to {t.vocab_size - 1}"):
+            tokenizer.special_tokens_mask(wrong)
+    with pytest.raises(UsageError, match="padded to one length"):
+        tokenizer.special_tokens_mask([[1], [1, 2]])
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ _HOME = {
     "QuestionAnswerer": "inference.question_answerer",
     "TokenClassifier": "inference.token_classifier",
     "MultipleChoice": "inference.multiple_choice",
+    "inspect_model": "inference.inspection",
     "export_saved_model": "export.saved_model",
 }
 

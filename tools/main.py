@@ -18,6 +18,7 @@ VERBS = (
     "predict_beam",
     "glue_submission",
     "fill_mask",
+    "inspect",
     "convert_checkpoint",
     "export",
     "verify_export",
@@ -25,6 +26,8 @@ VERBS = (
     "facts",
     "demo",
 )
+# A file `inspect.py` next to other commands would hide Python's module from them.
+_FILES = {"inspect": "inspect_model"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def verb_files() -> dict[str, pathlib.Path]:
     """Returns the verbs and their files in this folder, in the usual order of use."""
     folder = pathlib.Path(__file__).resolve().parent
-    paths = {verb: folder / f"{verb}.py" for verb in VERBS}
+    paths = {verb: folder / f"{_FILES.get(verb, verb)}.py" for verb in VERBS}
     return {verb: path for verb, path in paths.items() if path.is_file()}
 
 

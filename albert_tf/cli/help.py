@@ -93,7 +93,8 @@ def help_text(
         arguments: str. What positional arguments are called, if any.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
-    verb = os.path.splitext(os.path.basename(program))[0]
+    # The file of the verb `inspect` must not have the name of Python's module.
+    verb = os.path.splitext(os.path.basename(program))[0].removesuffix("_model")
     taken = f" {arguments} ..." if arguments else ""
     text = [documentation, "", f"usage: albert-tf {verb}{taken} [--flag=value ...]"]
     hidden = ALIASES.keys() | HIDDEN | {"debug"}

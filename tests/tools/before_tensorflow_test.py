@@ -155,6 +155,11 @@ MISTAKES = {
         ("", 1, "no predictions of cola,sst2,"),
         ("--predictions=wnli", 2, "expected TASK=PATH"),
     ],
+    "inspect_model m": [
+        ("none", 1, NO_FILE),
+        ("--output_dir=m", 2, "m: exists already"),
+        ("--input_file=none.txt", 1, "none.txt: cannot be read"),
+    ],
     "fill_mask --text=[MASK]": [
         ("--model=none", 1, NO_FILE),
         ("--model=m", 2, "m: has no trained mlm_head"),

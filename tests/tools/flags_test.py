@@ -14,7 +14,7 @@ FILES = {"input_file", "eval_file", "data_dir", "model", "spm_model_file"}
 FILES |= {"albert_config_file", "init_checkpoint", "preset", "labels", "split"}
 FILES |= {"output_file", "output_dir", "format", "exits_curve", "num_shards"}
 # ... what a whole text of one is ...
-TEXTS = {"do_lower_case", "keep_accents", "seed", "max_seq_length", "task"}
+TEXTS = {"do_lower_case", "keep_accents", "seed", "max_seq_length", "task", "text"}
 # ... and what training and its records, or two kinds of training, differ in.
 TRAINING = {"masking", "max_predictions_per_seq", "packing", "ema_decay", "precision"}
 TRAINING |= {"jit_compile", "num_train_steps", "top_k", "n_best_size", "batch_size"}

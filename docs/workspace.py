@@ -1,0 +1,282 @@
+"""Makes the folder in which the pages of the documentation run.
+
+`python docs/workspace.py docs/_work` needs the installed package and no network. What
+is there already is kept, so only the first call, which runs the demo, takes minutes:
+
+    demo_output/        what `make demo` leaves
+    encoder/            its pretrained model, which the pages fine-tune
+    text/               raw text
+    topics.*.tsv, ...   a table for every task, made from docstrings like the demo's
+    configs/, docs/benchmarks/    those of the checkout
+"""
+
+import argparse
+import ast
+import collections
+import dataclasses
+import json
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+from albert_tf.data.corpus import docstrings
+from albert_tf.tasks.docstring_topics import write_topic_tables
+from albert_tf.tasks.task import table_text
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+NUM_TRAIN, NUM_DEV = 800, 200  # rows of a table, at most
+# Dependencies of this package, whose arguments are described.
+PACKAGES = ("keras", "keras_hub", "matplotlib", "numpy", "tensorflow/python/ops")
+# Of docstrings in Google's style and in NumPy's: the arguments, and each of them.
+STYLES = (
+    (
+        re.compile(r"^(?:Args|Arguments):\n((?:(?: .*)?\n)+)", re.M),
+        re.compile(r"^ {4}\*{0,2}(\w+)()(?: \(.*?\))?: (.*(?:\n {5,}.*)*)", re.M),
+    ),
+    (
+        re.compile(r"^Parameters\n-{3,}\n(.*?)(?=^\S.*\n-{3,}|\Z)", re.M | re.S),
+        re.compile(r"^(\w+) ?: (.+)\n((?: {4,}.*\n)+)", re.M),
+    ),
+)
+# Types as NumPy's style writes them, by the label that a table gives them.
+TYPES = {
+    "array": r"array|sequence",
+    "bool": r"\bbool",
+    "function": r"callable|function",
+    "number": r"\bint|\bfloat|scalar|number",
+    "string": r"\bstr|\{'",
+    "tuple": r"tuple|\(",
+}
+WORD = re.compile(r"\w+(?:[.\-]\w+)*(?:\(\))?|[^\w\s]")
+
+
+@dataclasses.dataclass
+class Argument:
+    """An argument of a function: its name, its type if it is known, what it is."""
+
+    name: str
+    type: str
+    text: str
+
+
+@dataclasses.dataclass
+class Function:
+    """A function or class with its first sentence and its described arguments."""
+
+    name: str
+    summary: str
+    arguments: list[Argument]
+    docstring: str
+
+
+def make(folder: pathlib.Path) -> None:
+    """Makes what is missing in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "docs").mkdir(exist_ok=True)
+    for name in ("configs", "docs/benchmarks"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    demo = folder / "demo_output"
+    if not (demo / "README.md").exists():
+        shutil.rmtree(demo, ignore_errors=True)
+        command = [sys.executable, ROOT / "tools/demo.py", "--output_dir=demo_output"]
+        subprocess.run(command, cwd=folder, check=True)
+    if not (folder / "encoder").exists():
+        shutil.copytree(demo / "pretrain/model", folder / "encoder")
+    topics = [folder / f"topics.{split}.tsv" for split in ("train", "dev")]
+    if topics[-1].exists():  # it is the last one
+        return
+    functions = read_functions()
+    write_text(folder / "text", functions)
+    for make_rows in (pairs, scores, several, choices):
+        rows = make_rows(functions, random.Random(make_rows.__name__))
+        for split, part in cut(rows[1:]):
+            path = folder / f"{make_rows.__name__}.{split}.tsv"
+            path.write_text(table_text([rows[0], *part]), encoding="utf-8")
+    for split, part in cut(tags(functions, random.Random(0))):
+        (folder / f"tags.{split}.conll").write_text("\n".join(part), encoding="utf-8")
+    for split, part in cut(questions(functions, random.Random(0))):
+        data = {"version": "1.1", "data": [{"title": split, "paragraphs": part}]}
+        path = folder / f"questions.{split}.json"
+        path.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    per_topic = {"train_per_topic": NUM_TRAIN // 4, "dev_per_topic": NUM_DEV // 4}
+    write_topic_tables(*topics, **per_topic)
+
+
+def cut(rows):
+    """Returns the rows of both splits by name."""
+    return [("train", rows[NUM_DEV:][:NUM_TRAIN]), ("dev", rows[:NUM_DEV])]
+
+
+def plain(text: str) -> str:
+    """Returns a text in one line, without the markup of code."""
+    text = re.sub(r":\w+:(?=`)|[`*]", "", text)
+    return " ".join(text.split())
+
+
+def read_functions() -> list[Function]:
+    """Reads the functions and classes of the demo's packages, each docstring once."""
+    packages = "|".join(PACKAGES)
+    found = {}
+    for path in docstrings.source_files():
+        if not re.search(rf"-packages/(?:{packages})/", path):
+            continue
+        tree = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                docstring = (ast.get_docstring(node) or "") + "\n"
+                arguments = [
+                    Argument(name, kind, plain(text))
+                    for part, item in STYLES
+                    for match in part.finditer(docstring)
+                    for name, kind, text in item.findall(match[1])
+                    if 20 <= len(plain(text)) <= 300
+                ]
+                summary = plain(docstring.split("\n\n")[0])
+                if summary:
+                    found.setdefault(
+                        docstring, Function(node.name, summary, arguments, docstring)
+                    )
+    return list(found.values())
+
+
+def described(functions: list[Function]) -> list[Function]:
+    """Returns the functions with the arguments whose description is not yet seen."""
+    seen, found = set(), []
+    for function in functions:
+        new = [a for a in function.arguments if a.text not in seen]
+        seen.update(a.text for a in new)
+        found.append(dataclasses.replace(function, arguments=new))
+    return found
+
+
+def write_text(folder: pathlib.Path, functions: list[Function]) -> None:
+    """Writes files of running text: a paragraph per line, an empty line between two."""
+    folder.mkdir(exist_ok=True)
+    documents = ["\n".join(docstrings.prose(f.docstring)) for f in functions]
+    documents = [text for text in documents if len(text) > 200][:1000]
+    for number, start in enumerate(range(0, len(documents), 250)):
+        text = "\n\n".join(documents[start : start + 250]) + "\n"
+        (folder / f"part{number}.txt").write_text(text, encoding="utf-8")
+
+
+def pairs(functions, rng):
+    """Does the description belong to the argument? Common and short ones only."""
+    arguments = [a for f in described(functions) for a in f.arguments]
+    arguments = [a for a in arguments if len(a.text) < 150]
+    count = collections.Counter(a.name for a in arguments)
+    arguments = [a for a in arguments if count[a.name] >= 12]
+    rows = []
+    for argument in rng.sample(arguments, len(arguments)):
+        others = [a.name for a in arguments if a.name != argument.name]
+        if rng.random() < 0.5:
+            rows.append((argument.text, rng.choice(others), "other"))
+        else:
+            rows.append((argument.text, argument.name, "belongs"))
+    return [("description", "argument", "label"), *rows]
+
+
+def scores(functions, rng):
+    """Where in its docstring is a paragraph, from 0 (first) to 5 (last)?"""
+    rows = {}
+    for function in functions:
+        paragraphs = docstrings.prose(function.docstring)
+        if len(paragraphs) > 3:
+            place = rng.randrange(len(paragraphs))
+            text = paragraphs[place]
+            if 30 <= len(text) <= 300:
+                rows[text] = (text, f"{5 * place / (len(paragraphs) - 1):.1f}")
+    rows = list(rows.values())
+    rng.shuffle(rows)
+    return [("text", "score"), *rows]
+
+
+def several(functions, rng):
+    """Which types may an argument have, judged by its description?"""
+    rows = []
+    for function in described(functions):
+        for argument in function.arguments:
+            kinds = [k for k, p in TYPES.items() if re.search(p, argument.type)]
+            if kinds:
+                rows.append((argument.text, ";".join(kinds)))
+    rng.shuffle(rows)
+    return [("text", "types"), *rows]
+
+
+def choices(functions, rng):
+    """Which of four functions does the sentence describe?"""
+    named = {
+        f.summary: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f.name).replace("_", " ")
+        for f in functions
+        if len(f.name) > 3 and f.name[0] != "_" and 30 <= len(f.summary) <= 200
+    }
+    names, rows = sorted(set(named.values())), []
+    for summary, name in named.items():
+        four = rng.sample([n for n in names if n != name], 3) + [name]
+        rng.shuffle(four)
+        rows.append((summary, *four, str(four.index(name))))
+    rng.shuffle(rows)
+    return [("summary", *(f"choice{n}" for n in range(4)), "label"), *rows]
+
+
+def tags(functions, rng):
+    """Which words of a sentence are code, and of which kind?"""
+    sentences = {}
+    for function in functions:
+        names = {a.name for a in function.arguments}
+        for paragraph in docstrings.prose(function.docstring):
+            if not 1 <= paragraph.count("`") // 2 <= 6 or len(paragraph) > 240:
+                continue
+            lines = []
+            for number, part in enumerate(paragraph.split("`")):
+                kind = kind_of(part, names) if number % 2 else None
+                for place, word in enumerate(WORD.findall(part)):
+                    tag = f"{'I' if place else 'B'}-{kind}" if kind else "O"
+                    lines.append(f"{word} {tag}")
+            sentences["\n".join(lines) + "\n"] = None
+    rows = list(sentences)
+    rng.shuffle(rows)
+    return rows
+
+
+def kind_of(code: str, names: set[str]) -> str:
+    """Returns what a piece of code is."""
+    if code in names:
+        return "argument"
+    if re.fullmatch(r"True|False|None|[-\d.e]+|(['\"]).*\1|\(.*\)|\[.*\]", code):
+        return "value"
+    return "name" if re.fullmatch(r"[\w.]+(\(.*\))?", code) else "expression"
+
+
+def questions(functions, rng):
+    """What does an argument do? The answer is in the list of arguments."""
+    paragraphs = []
+    for number, function in enumerate(described(functions)):
+        context, starts = "", {}
+        for a in function.arguments:
+            if len(context) + len(a.name) + len(a.text) > 250:
+                break
+            context += f"{a.name}: "
+            starts[a.name] = (len(context), re.split(r"(?<=[.;])\s", a.text)[0])
+            context += a.text + " "
+        if len(starts) < 2:
+            continue
+        name, (start, answer) = rng.choice(list(starts.items()))
+        if len(answer.split()) <= 20:
+            question = {
+                "id": f"{function.name}-{number}",
+                "question": f"What is the argument {name}?",
+                "answers": [{"text": answer, "answer_start": start}],
+            }
+            paragraphs.append({"context": context, "qas": [question]})
+    rng.shuffle(paragraphs)
+    return paragraphs
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    make(parser.parse_args().folder)

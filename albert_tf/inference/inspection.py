@@ -96,8 +96,12 @@ def inspect_model(
         DataError: If the files are damaged, or a state is not finite.
 
     Example:
-        >>> albert_tf.inspect_model("my_model")["transitions"][0]
-        {'layer': 1, 'l2_distance': 15.2, 'cosine': 0.71, 'degrees': 44.1}
+        >>> import albert_tf
+        >>> found = albert_tf.inspect_model(
+        ...     "demo_output/pretrain/model", ["The [MASK] of the file to read."]
+        ... )
+        >>> [*found["transitions"][0]]  # of layer 1
+        ['layer', 'l2_distance', 'cosine', 'degrees']
     """
     texts = predictor.as_texts("texts", texts)
     require(len(texts) > 0, "texts must contain a text, is empty")

@@ -160,12 +160,9 @@ def check_layers(config: AlbertConfig, names: Names, format: str, kind: str) -> 
         UsageError: If layers share weights, or the embeddings are projected otherwise.
     """
     plain = config.replace(sharing="none", inner_group_num=1)
-    rule = (
-        f"{format}: {kind}'s layers share no weights, received "
-        f"sharing={config.sharing!r}, inner_group_num"
-    )
+    rule = f"{format}: {kind}'s layers share no weights: sharing and inner_group_num"
     fits = config.layer_table() == plain.layer_table()
-    require(fits, rule, config.inner_group_num)
+    require(fits, rule, config.sharing, config.inner_group_num)
     differ = config.embedding_size != config.hidden_size
     differ = differ and PROJECTION in names.layers
     rule = f"{format}: {kind} needs embedding_projection={differ}"

@@ -231,13 +231,13 @@ ELECTRA = {"family": "electra"}
 @pytest.mark.parametrize(
     ("head", "changes", "message"),
     [
-        ("masked_lm", {**ROBERTA, "sharing": "all"}, "sharing='all'"),
-        ("masked_lm", {**ROBERTA, "sharing": "attention"}, "sharing='attention'"),
-        ("masked_lm", {**ELECTRA, "sharing": "ffn"}, "sharing='ffn'"),
+        ("masked_lm", {**ROBERTA, "sharing": "all"}, "received 'all' and 1"),
+        ("masked_lm", {**ROBERTA, "sharing": "attention"}, "received 'attention' and"),
+        ("masked_lm", {**ELECTRA, "sharing": "ffn"}, "received 'ffn' and 1"),
         (
             "masked_lm",
             {**ROBERTA, "sharing": "none", "inner_group_num": 2},
-            "inner_group_num, received 2",
+            "inner_group_num, received 'none' and 2",
         ),
         (
             "masked_lm",

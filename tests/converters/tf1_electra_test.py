@@ -214,7 +214,7 @@ def test_a_format_for_one_net_says_what_it_leaves_out(tmp_path):
     [
         ("text_classifier", {}, "a masked_lm and the encoder.*received 'text_"),
         ("discriminator", {"hidden_act": "gelu_new"}, "hidden_act='gelu_new'"),
-        ("discriminator", {"sharing": "all"}, "sharing='all'"),
+        ("discriminator", {"sharing": "all"}, "received 'all' and 1"),
         (
             "discriminator",
             {"embedding_size": 12, "embedding_projection": "always"},

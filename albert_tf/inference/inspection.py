@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf import features
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.tokenizers import choose_tokenizer
@@ -30,9 +29,7 @@ from albert_tf.errors import DataError, require
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import ROWS, compile_encoder
 from albert_tf.reports.samples import PROMPTS
-from albert_tf.tasks.outputs import sorted_batches
 from albert_tf.text import inputs
-from albert_tf.text.normalization import to_unicode
 
 # Of one's own writing: no corpus is needed to look at a model.
 TEXTS = (
@@ -43,8 +40,6 @@ TEXTS = (
     "If you heat the mixture slowly, the sugar dissolves before it boils.",
     *PROMPTS,
 )
-# Tokens of a call: the states of all layers are kept.
-_MAX_BATCH_TOKENS = 1024
 # Tokens of the text whose attention is shown: more could not be read in a picture.
 _MAX_SHOWN = 24
 _DIGITS = 5
@@ -103,7 +98,7 @@ def inspect_model(
         >>> [*found["transitions"][0]]  # of layer 1
         ['layer', 'l2_distance', 'cosine', 'degrees']
     """
-    texts = predictor.as_texts("texts", texts)
+    texts = predictor.as_unicode("texts", texts)
     require(len(texts) > 0, "texts must contain a text, is empty")
     predictor.check_count("top_k", top_k)
     with open_checkpoint(path) as opened:
@@ -153,7 +148,7 @@ class _Inspector:
     def encode(self, text) -> list[int]:
         """Returns the token ids of a text, cut to the longest row."""
         tokenizer = self.tokenizer
-        ids = tokenizer.encode_masked(to_unicode(text))[: self.longest - 2]
+        ids = tokenizer.encode_masked(text)[: self.longest - 2]
         return [tokenizer.cls_id, *ids, tokenizer.sep_id]
 
     def states_of(self, texts, rows, top_k) -> dict[str, Any]:
@@ -161,33 +156,27 @@ class _Inspector:
         asked = {"training": False, "output_hidden_states": True}
         read = lambda batch: self.backbone(batch, **asked)["hidden_states"]  # noqa: E731
         forward = compile_encoder(self.model, read, ROWS)
-        lengths = np.array([len(row) for row in rows])
-        sums, answers = 0.0, {}
-        for numbers in sorted_batches(lengths, len(rows), _MAX_BATCH_TOKENS):
-            given = [rows[i] for i in numbers]
-            batch, masks = inputs.masked_inputs(self.tokenizer, given, self.longest)
-            states = np.stack(forward(batch)).astype(np.float64)
-            real = batch[features.PADDING_MASK] > 0
+        sums, answers = 0.0, []
+        for text, row in zip(texts, rows, strict=True):
+            states = np.concatenate(forward(_batch(row))).astype(np.float64)
             rule = f"{self.path}: its states are not finite; its weights are damaged"
-            require(np.isfinite(states[:, real]).all(), rule, error=DataError)
-            sums = sums + transitions(states[:, real]).sum(axis=-1)
-            for i, places, one in zip(numbers, masks, range(len(given)), strict=True):
-                if places and not self.no_answers:
-                    best = self._answers(states[:, one, places], top_k)
-                    answers[i] = {"text": texts[i], "masks": best}
-        if not answers and not self.no_answers:
-            self.no_answers = "no text has a mask"
-        means = (sums / lengths.sum()).T.tolist()
+            require(np.isfinite(states).all(), rule, error=DataError)
+            sums = sums + transitions(states).sum(axis=-1)
+            places = np.flatnonzero(np.equal(row, self.tokenizer.mask_id))
+            if len(places) and not self.no_answers:
+                best = self._answers(states[:, places], top_k)
+                answers.append({"text": text, "masks": best})
+        tokens = sum(map(len, rows))
         names = ("layer", "l2_distance", "cosine", "degrees")
         return {
             "texts": len(rows),
-            "tokens": int(lengths.sum()),
+            "tokens": tokens,
             "transitions": [
                 dict(zip(names, (layer, *values), strict=True))
-                for layer, values in enumerate(means, 1)
+                for layer, values in enumerate((sums / tokens).T.tolist(), 1)
             ],
-            "answers": [answers[i] for i in sorted(answers)],
-            "no_answers": self.no_answers,
+            "answers": answers,
+            "no_answers": self.no_answers or ("" if answers else "no text has a mask"),
         }
 
     def _answers(self, states, top_k) -> list:
@@ -213,15 +202,12 @@ class _Inspector:
         from keras import ops
 
         row = [*row[: min(len(row), _MAX_SHOWN) - 1], row[-1]]
-        batch, _ = inputs.masked_inputs(self.tokenizer, [row], self.longest)
-        batch = {k: batch[k][:, : len(row)] for k in ROWS}
         # Not in a graph: only Keras's layers return the probabilities.
-        outputs = self.backbone(
-            batch, training=False, output_hidden_states=True, output_attentions=True
-        )
-        states = [ops.convert_to_numpy(x)[0] for x in outputs["hidden_states"]]
+        asked = {"output_hidden_states": True, "output_attentions": True}
+        outputs = self.backbone(_batch(row), training=False, **asked)
+        states = np.concatenate([*map(ops.convert_to_numpy, outputs["hidden_states"])])
         maps = outputs["attentions"]
-        path, variance = principal_plane(np.stack(states).astype(np.float64))
+        path, variance = principal_plane(states.astype(np.float64))
         return {
             "tokens_shown": [self.tokenizer.id_to_text(i) or "▁" for i in row],
             "attention": {
@@ -230,6 +216,12 @@ class _Inspector:
             "path": _rounded(path),
             "path_variance": variance,
         }
+
+
+def _batch(row: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns one row as a batch without padding."""
+    ids = np.array([row], np.int32)
+    return dict(zip(ROWS, (ids, 0 * ids, 0 * ids + 1), strict=True))
 
 
 def _rounded(values: np.ndarray) -> list:

@@ -140,10 +140,8 @@ def to_text(results: Sequence[Mapping[str, Any]]) -> str:
     """Returns the numbers of all models as tables for a terminal."""
     lines = []
     for result in results:
-        about = ("family", "sharing", "num_hidden_layers", "hidden_size", "tokens")
-        facts = ", ".join(f"{name} {result[name]}" for name in about)
-        lines += [f"{result['model']}: {facts}"]
-        lines += ["  layer  L2 distance   cosine  degrees"]
+        facts = "{model}: {family}, sharing {sharing}, {tokens} tokens"
+        lines += [facts.format(**result), "  layer  L2 distance   cosine  degrees"]
         lines += [
             f"  {one['layer']:5}  {one['l2_distance']:11.3f}  {one['cosine']:7.4f}  "
             f"{one['degrees']:7.2f}"

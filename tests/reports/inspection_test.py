@@ -97,10 +97,7 @@ def test_maps_and_ways_have_the_tokens(drawn):
 
 def test_tables():
     lines = to_text([result_of(), result_of(masks=0)]).splitlines()
-    assert lines[0].endswith(
-        "model: family albert, sharing all, num_hidden_layers 3, "
-        "hidden_size 8, tokens 77"
-    )
+    assert lines[0].endswith("long/model: albert, sharing all, 77 tokens")
     assert lines[3].split() == ["2", "20.000", "0.5000", "62.00"]
     assert lines[5:7] == ["  a [MASK] b", "      0  best0 0.0%, ▁ 1.0%"]
     assert lines[-1] == "  no answers after each layer: no text has a mask"

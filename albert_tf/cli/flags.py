@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from typing import Any
 
 from absl import flags
@@ -24,7 +25,9 @@ _DEFINE = {
 }
 
 
-def define_settings(settings: type, required: bool = True) -> None:
+def define_settings(
+    settings: type, required: bool = True, names: Collection[str] = ()
+) -> None:
     """Defines one flag for each field of a dataclass of settings.
 
     The flag has the field's name, default and help text (see `settings.setting`).
@@ -34,12 +37,17 @@ def define_settings(settings: type, required: bool = True) -> None:
             `| None`, or `tuple[str, ...]`.
         required: bool. Whether a field without a default is a required flag. Set it to
             False where a config file may supply the value.
+        names: collection of str. The only fields that get a flag, whose default is
+            then None; all without any.
     """
     descriptions = describe(settings)
     for field in dataclasses.fields(settings):
+        if names and field.name not in names:
+            continue
         name, about = field.name, descriptions[field.name]
-        needed = required and field.default is dataclasses.MISSING
-        default = None if field.default is dataclasses.MISSING else field.default
+        is_open = bool(names) or field.default is dataclasses.MISSING
+        needed = required and is_open and not names
+        default = None if is_open else field.default
         if about.choices:
             flags.DEFINE_enum(name, default, about.choices, about.text)
             flags.FLAGS[name].parser = _Choice(about)
@@ -82,18 +90,19 @@ def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
     return settings(**values)
 
 
-def refuse(reason: str, settings: type, *names: str) -> None:
+def refuse(reason: str, *given: type | str) -> None:
     """Raises a UsageError if a flag is set that has no effect.
 
     Args:
         reason: str. Why, for the message.
-        settings: type. Dataclass given to `define_settings`.
-        *names: str. Names of further flags.
+        *given: type or str. Dataclasses given to `define_settings`, names of flags.
     """
-    for name in (*(field.name for field in dataclasses.fields(settings)), *names):
-        flag = flags.FLAGS[name]
-        if flag.value != flag.default:
-            raise UsageError(f"{name}: {reason}, received {flag.value!r}")
+    for one in given:
+        fields = [] if isinstance(one, str) else dataclasses.fields(one)
+        for name in [field.name for field in fields] or [one]:
+            flag = flags.FLAGS[name]
+            if flag.value != flag.default:
+                raise UsageError(f"{name}: {reason}, received {flag.value!r}")
 
 
 def define_alias(alias: str, name: str) -> None:

@@ -33,7 +33,13 @@ from albert_tf.tasks import saved
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import Forward, collect_outputs
 from albert_tf.tasks.squad_features import with_room
-from albert_tf.tasks.task import REGRESSION, EncodedExamples, Options, Task
+from albert_tf.tasks.task import (
+    REGRESSION,
+    EncodedExamples,
+    Options,
+    Task,
+    warn_of_collapse,
+)
 from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
@@ -328,6 +334,16 @@ class Predictor(Loadable):
     def metrics(self, examples: Any, answers: Any) -> dict[str, float]:
         """Compares answers with the labels of examples."""
         return self.task.compare(examples, answers)
+
+    def evaluate(self, examples: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Answers labelled examples; returns the metrics, and `Task.report`."""
+        encoded = self.encoded(examples)
+        answers = self.answers(examples, encoded, title="evaluate")
+        warn_of_collapse(self.task, examples, answers)
+        values = {"examples": len(examples), **self.metrics(examples, answers)}
+        if self.used_layers is not None:
+            values["mean_layers"] = float(self.used_layers.mean())
+        return values, self.task.report(examples, answers, encoded)
 
     def outputs(
         self,

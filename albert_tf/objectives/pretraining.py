@@ -228,14 +228,18 @@ SENTENCE_ORDER = Term(
     name="sop",
     title="SOP",
     logits="sop_logits",
-    labels=features.SENTENCE_ORDER_LABELS,  # 0 in order, 1 swapped
+    labels=features.SENTENCE_ORDER_LABELS,
     weights=features.SENTENCE_ORDER_WEIGHTS,
     optional=True,
 )
 # Batches have one place for the label of a pair, and models one head of two classes,
 # both named after ALBERT's sentence order.
-# 0 is the next sentence, 1 one from another document.
 NEXT_SENTENCE = dataclasses.replace(SENTENCE_ORDER, name="nsp", title="NSP")
+# What the labels mean, by the name of the term.
+PAIR_LABELS = {
+    "sop": "0 the second segment follows the first, 1 they are swapped",
+    "nsp": "0 the second segment follows the first, 1 it is of another document",
+}
 
 SPAN_BOUNDARY = Term(
     name="sbo",

@@ -22,7 +22,7 @@ from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Phase
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
-from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.tensorflow.step import EvaluationStep, TrainStep
 from albert_tf.training.tensorflow.strategy import is_one_of_several, share
 
 Evaluate = Callable[[], dict[str, Any]]
@@ -217,14 +217,14 @@ def _save(
 
 
 def evaluate_batches(
-    step: TrainStep,
+    step: EvaluationStep,
     sources: Mapping[str, tf.distribute.DistributedDataset],
     max_steps: int,
 ) -> dict[str, float]:
     """Returns losses and accuracies over held-out batches.
 
     Args:
-        step: `TrainStep`.
+        step: `EvaluationStep`.
         sources: dict. Distributed evaluation batches by the name of their source; "" if
             it has none.
         max_steps: int. Maximum number of batches of each source; 0 for all.

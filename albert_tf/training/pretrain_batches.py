@@ -28,7 +28,7 @@ from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.pretrain_inputs import card_paths
 from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
-from albert_tf.training.tensorflow.step import TrainStep, distribute
+from albert_tf.training.tensorflow.step import EvaluationStep, distribute
 
 # A run that diverges from the same checkpoint more often suffers from something else.
 _MAX_FROM_ONE_STEP = 5
@@ -134,6 +134,7 @@ class RunBatches:
         tokenizer: `Tokenizer`. The one that the records were made with.
         replicas: int. Number of devices that share a batch.
         type_vocab_size: int. Number of segments of the model.
+        trains: bool. Whether there is training; without it, only evaluations are made.
 
     Attributes:
         phases: list of `Phase`. More than one if sequences grow longer.
@@ -154,10 +155,11 @@ class RunBatches:
         tokenizer,
         replicas: int,
         type_vocab_size: int,
+        trains: bool = True,
     ):
         self.settings = settings
         self.objective = objective
-        self.phases = phases_of(settings)
+        self.phases = phases_of(settings) if trains else []
         masking = _masking(settings, settings.masked_lm_prob, settings.ngram)
         model = (objective, tokenizer, type_vocab_size)
         self._training: list[PretrainingData] = []
@@ -177,7 +179,7 @@ class RunBatches:
             lasts = f"{given.max_seq_length} tokens until step {phase.last_step}"
             summaries.append(f"{lasts}: {data.summary}")
         self.keeps_masks = any(data.keeps_masks for data in self._training)
-        self.summary = "; ".join(summaries) if len(summaries) > 1 else data.summary
+        self.summary = data.summary if len(summaries) == 1 else "; ".join(summaries)
         self._held_out: dict[str, PretrainingData] = {}  # by source, "" for none
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
@@ -253,7 +255,7 @@ class RunBatches:
         }
 
     def make_evaluate(
-        self, step: TrainStep, averages: WeightAverages
+        self, step: EvaluationStep, averages: WeightAverages | None = None
     ) -> loop.Evaluate | None:
         """Returns a function that evaluates, or None without held-out data.
 

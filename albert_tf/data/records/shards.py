@@ -10,6 +10,8 @@ from albert_tf.storage import files, streams
 _SHARD = re.compile(
     r"(?P<prefix>.*)-(?P<number>\d{5,})-of-(?P<total>\d{5,})\.tfrecord$"
 )
+# How people call record files; ours have the first.
+_ENDINGS = (".tfrecord", ".tfrecords", ".tf_record")
 
 
 def find_shards(pattern: str | Sequence[str]) -> list[str]:
@@ -39,6 +41,14 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
     if not paths:
         raise DataError(f"{pattern!r}: no record file matches")
     return sorted(dict.fromkeys(paths))
+
+
+def are_records(pattern: str) -> bool:
+    """Returns whether a pattern, as of `find_shards`, stands for record files."""
+    first = pattern.split(",")[0].strip()
+    if files.is_folder(first):
+        return bool(streams.glob(os.path.join(streams.escape(first), "*.tfrecord")))
+    return first.endswith(_ENDINGS) or bool(first and of_prefix(first))
 
 
 def prefix_of(path: str) -> str | None:

@@ -22,7 +22,47 @@ from albert_tf.layers.ops import StepSeeds, fused_elementwise
 from albert_tf.models.base import weight_names
 
 
-class TrainStep:
+class EvaluationStep:
+    """Runs evaluation steps of a model under a strategy.
+
+    Args:
+        model, objective, strategy: As for `TrainStep`.
+    """
+
+    def __init__(
+        self, model: keras.Model, objective: Any, strategy: tf.distribute.Strategy
+    ):
+        self.model = model
+        self.objective = objective
+        self.strategy = strategy
+        self.sum_names = (*objective.sum_names, "tokens", "positions")
+        # TensorFlow counts the traces of a method over all objects, and warns of them
+        # from the third run of a process on; those of a `partial` it does not.
+        self._evaluate = tf.function(functools.partial(self._evaluate_step))
+
+    def evaluate(self, batch) -> dict[str, tf.Tensor]:
+        """Returns `sum_names` of one distributed batch, without training."""
+        return self._named(tf.unstack(self._evaluate(batch)))
+
+    def _evaluate_step(self, batch):
+        def replica_step(batch):
+            sums = self.objective.sums(self.model(batch, training=False), batch)
+            return self._stack(sums | _counts(batch))
+
+        return self._sum(self.strategy.run(replica_step, (batch,)))
+
+    def _sum(self, per_replica):
+        # A single vector, so that the replicas exchange sums only once.
+        return self.strategy.reduce("SUM", per_replica, axis=None)
+
+    def _stack(self, sums):
+        return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
+
+    def _named(self, sums):
+        return dict(zip(self.sum_names, sums, strict=True))
+
+
+class TrainStep(EvaluationStep):
     """Runs training and evaluation steps of a model under a strategy.
 
     Args:
@@ -57,17 +97,14 @@ class TrainStep:
         fuse: bool = False,
         forward: Callable[..., Any] | None = None,
     ):
-        self.model = model
+        super().__init__(model, objective, strategy)
         self._forward = forward or model
         # Of two nets trained together, the one that answers.
         self._answering = getattr(model, "generator", model)
-        self.objective = objective
         self.optimizer = optimizer
-        self.strategy = strategy
         self.seed = seed
         self.accumulation = accumulation
         self.variables = model.trainable_variables
-        self.sum_names = (*objective.sum_names, "tokens", "positions")
         with strategy.scope():
             optimizer.build(self.variables)
         # The step sums the gradients itself, see `_replica_step`.
@@ -87,12 +124,8 @@ class TrainStep:
             self._gradients = tf.function(
                 self._micro_step, jit_compile=True, autograph=False
             )
-        # TensorFlow counts the traces of a method over all objects, and warns of them
-        # from the third run of a process on; those of a `partial` it does not.
-        partial = functools.partial
-        self._train = tf.function(partial(self._train_steps))
-        self._evaluate = tf.function(partial(self._evaluate_step))
-        predict = partial(self._predict_step)
+        self._train = tf.function(functools.partial(self._train_steps))
+        predict = functools.partial(self._predict_step)
         self._predict = tf.function(predict, reduce_retracing=True)
 
     def train(
@@ -131,10 +164,6 @@ class TrainStep:
             ratios = last.numpy().tolist()
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
         return results
-
-    def evaluate(self, batch) -> dict[str, tf.Tensor]:
-        """Returns `sum_names` of one distributed batch, without training."""
-        return self._named(tf.unstack(self._evaluate(batch)))
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the model's outputs for a batch, or its generator's, as it is.
@@ -196,23 +225,6 @@ class TrainStep:
             norm = tf.convert_to_tensor(self.optimizer.last_global_norm.value)
             norms = norms.write(i, norm)
         return totals, losses.stack(), norms.stack(), rate
-
-    def _evaluate_step(self, batch):
-        def replica_step(batch):
-            sums = self.objective.sums(self.model(batch, training=False), batch)
-            return self._stack(sums | _counts(batch))
-
-        return self._sum(self.strategy.run(replica_step, (batch,)))
-
-    def _sum(self, per_replica):
-        # A single vector, so that the replicas exchange sums only once.
-        return self.strategy.reduce("SUM", per_replica, axis=None)
-
-    def _stack(self, sums):
-        return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
-
-    def _named(self, sums):
-        return dict(zip(self.sum_names, sums, strict=True))
 
     def _replica_step(self, batch):
         """Updates the weights; returns this replica's loss, followed by its sums."""

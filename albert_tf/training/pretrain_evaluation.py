@@ -1,0 +1,167 @@
+"""Evaluates a pretrained model on records, as the evaluations of its run do.
+
+A head about pairs may be tested on records that it was not trained on (paper, Table 5:
+a model of NSP on sentence order, and the reverse). The labels are then those of the
+records. 1 always means that the second segment is not the one that follows: it is
+swapped with the first one (SOP), or from another document (NSP).
+"""
+
+import dataclasses
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.converters import own_format
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
+from albert_tf.data.batches.reader import data_errors
+from albert_tf.data.records import shards
+from albert_tf.errors import require
+from albert_tf.objectives.pretraining import (
+    NEXT_SENTENCE,
+    OBJECTIVES,
+    PAIR_LABELS,
+    SENTENCE_ORDER,
+    Objective,
+)
+from albert_tf.storage import files, hubs
+from albert_tf.training.pretrain import find_objective
+from albert_tf.training.pretrain_batches import RunBatches
+from albert_tf.training.pretrain_inputs import card_paths
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.start import make_pretrainer
+from albert_tf.training.tensorflow.step import EvaluationStep
+
+# Settings of a run that decide what its evaluations measure.
+_OF_RUNS = (
+    *("objective", "pair_loss_weight", "masking", "masked_lm_prob", "ngram", "packing"),
+    *("max_seq_length", "max_predictions_per_seq", "seed", "precision"),
+    *(name for one in OBJECTIVES.values() for name in one.own_settings),
+)
+# By --pair_policy of records, what their labels of pairs mean.
+_MEANT = {"clean": SENTENCE_ORDER, "original": SENTENCE_ORDER, "nsp": NEXT_SENTENCE}
+
+
+def evaluate_records(
+    path: str | os.PathLike, eval_file: str, **given: Any
+) -> dict[str, Any]:
+    """Returns what an evaluation of a pretraining run says of a model.
+
+    It masks as such an evaluation does: by the seed, each example in its own way. What
+    is not given is as in the run that the model is of, or else as in a new run.
+
+    Args:
+        path: str or path. A run of `pretrain`, or a model with its heads in any format.
+        eval_file: str. Records, as `PretrainSettings.eval_file`.
+        **given: Other fields of `PretrainSettings`. `max_eval_steps` is 0 by default,
+            which is all batches.
+
+    Returns:
+        dict, ready for JSON: the metrics, under the names that runs log, and what
+        decides them. `learned` and `labels` say what labels of pairs mean to the head,
+        and in these records.
+
+    Raises:
+        UsageError: If model, records and arguments do not fit together.
+        DataError: If the files are damaged.
+    """
+    path = os.fspath(path)
+    cards = [files.read_json(p) for p in card_paths(shards.find_shards(eval_file))]
+    with open_checkpoint(path) as start:
+        values = {**_of_model(start, cards), **_recorded(path), "max_eval_steps": 0}
+        values |= {k: v for k, v in given.items() if v is not None}
+        values |= {"input_file": eval_file, "eval_file": eval_file, "output_dir": path}
+        knows_nets = values["objective"] != "electra" or "embedding_sharing" in values
+        require(knows_nets, f"{path}: both nets are evaluated in the folder of a run")
+        tokenizer = choose_tokenizer(start, values.pop("spm_model_file", None))
+        settings = PretrainSettings(
+            spm_model_file=path, init_checkpoint=path, sample_texts=(), **values
+        )
+        learned = find_objective(settings)
+        objective = _on_records(learned, cards)
+        settings = objective.complete(settings)
+        config, bfloat16 = start.config, settings.precision == "bfloat16"
+        segments = config.type_vocab_size
+        data = RunBatches(settings, objective, tokenizer, 1, segments, trains=False)
+        dtype = "mixed_bfloat16" if bfloat16 else "float32"
+        model = make_pretrainer(settings, start, config, objective.head, dtype)
+    trained = _trained(objective, path, model.untrained_weights)
+    data.objective = trained
+    step = EvaluationStep(model, trained, tf.distribute.get_strategy())
+    evaluate = data.make_evaluate(step)
+    with data_errors():
+        metrics = evaluate()
+    about = zip(("learned", "labels"), (learned, objective), strict=True)
+    kinds = {key: t.name for key, one in about for t in one.terms if t.optional}
+    if f"{kinds.get('labels')}_accuracy" in metrics:
+        metrics |= {k: f"{name}: {PAIR_LABELS[name]}" for k, name in kinds.items()}
+    shown = ("objective", "masking", "seed", "max_seq_length")
+    return {
+        "model": path,
+        "eval_file": eval_file,
+        **{name: getattr(settings, name) for name in shown},
+        "examples": data.evaluated_on()["rows"],
+        **metrics,
+    }
+
+
+def _recorded(path: str) -> dict[str, Any]:
+    """Returns the settings of the run that a path belongs to; empty if to none."""
+    if hubs.is_name(path):
+        return {}
+    run, _ = own_format.find_run(path) or (os.path.dirname(path.rstrip("/")), None)
+    record = files.read_record(files.join(run, "run.json"))
+    if record.get("kind"):
+        return {}
+    recorded = record.get("settings") or {}
+    return {name: recorded[name] for name in _OF_RUNS if name in recorded}
+
+
+# By the head of a model, what it has learned; one about pairs depends on its family.
+_LEARNED = {
+    "pretraining": "albert",
+    "masked_lm": "roberta",
+    "span_boundary": "spanbert",
+    "discriminator": "electra",
+}
+
+
+def _of_model(start: Checkpoint, cards: list[dict]) -> dict[str, Any]:
+    """Returns settings that follow from a model, and from the cards of records."""
+    rule = f"{start.path}: must have a pretraining head ({', '.join(_LEARNED)})"
+    require(start.head in _LEARNED, rule, start.head)
+    is_bert = (start.head, start.config.family) == ("pretraining", "bert")
+    lengths = [card["max_seq_length"] for card in cards if "max_seq_length" in card]
+    options = start.head_options
+    return {
+        "objective": "bert" if is_bert else _LEARNED[start.head],
+        "max_seq_length": max(lengths, default=start.config.max_position_embeddings),
+        **{name: options[name] for name in _OF_RUNS if name in options},
+    }
+
+
+def _on_records(objective: Objective, cards: list[dict]) -> Objective:
+    """Returns the objective with the labels of pairs that some records have."""
+    policies = {card["pair_policy"]: None for card in cards if card.get("pair_policy")}
+    meant = {_MEANT[p] for p in policies if p in _MEANT}
+    rule = "--eval_file: its records must have labels of one kind, not of --pair_policy"
+    require(len(meant) <= 1, f"{rule}={' and '.join(policies)}")
+    named = {k: getattr(term, k) for term in meant for k in ("name", "title")}
+    terms = (
+        dataclasses.replace(term, **named) if term.optional else term
+        for term in objective.terms
+    )
+    known = (*objective.pair_policies, *policies)
+    return dataclasses.replace(objective, terms=tuple(terms), pair_policies=known)
+
+
+def _trained(objective: Objective, path: str, untrained: frozenset[str]) -> Objective:
+    """Returns the objective without the term about pairs if its head is untrained."""
+    pairs = {n for n in untrained if n.startswith(("sop_head/", "backbone/pooler/"))}
+    others = sorted(set(untrained) - pairs)
+    rule = f"{path}: has no trained {', '.join(others)}; --objective={objective.name}"
+    require(not others, f"{rule} needs it")
+    terms = tuple(t for t in objective.terms if not (pairs and t.optional))
+    return dataclasses.replace(objective, terms=terms)

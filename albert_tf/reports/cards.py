@@ -10,6 +10,7 @@ from albert_tf.heads import MODEL, find
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.environment import describe_environment
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.samples import show_masks
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
 
@@ -30,6 +31,7 @@ def model_card(
     tokenizer,
     keeps_masks: bool = False,
     skipped: Sequence[Mapping[str, Any]] = (),
+    probe: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Returns the card of a pretrained model, whose numbers were measured in its run.
 
@@ -42,6 +44,8 @@ def model_card(
         keeps_masks: bool. Whether the records contain the masks, so that the run's
             masking settings had no effect.
         skipped: Entries of `skipped_batches.json`: batches that were left out.
+        probe: Pairs of sentences: `texts`, and `answers` with their `difference`, or
+            the `reason` why there are none.
     """
     made = describe_environment()
     return render(
@@ -56,6 +60,8 @@ def model_card(
         tokenizer=tokenizer,
         keeps_masks=keeps_masks,
         skipped=skipped,
+        answered=[pair for pair in probe if "answers" in pair],
+        unanswered=[pair for pair in probe if "answers" not in pair],
         versions=[f"{k} {v}" for k, v in made["versions"].items() if v],
         git_revision=made["git_revision"],
     )
@@ -126,4 +132,5 @@ def _environment():
     environment = templates("reports")
     environment.filters["thousands"] = "{:,}".format
     environment.globals["sizes"] = _sizes
+    environment.filters["answers"] = lambda one: show_masks([one]).replace("|", r"\|")
     return environment

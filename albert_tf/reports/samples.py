@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.errors import DataError
+import numpy as np
+
+from albert_tf.errors import DataError, require
 from albert_tf.reports.metrics_file import SAMPLES_FILE, iterate_metrics
 from albert_tf.reports.page import Table
 from albert_tf.storage import files
@@ -21,6 +23,18 @@ PROMPTS = (
     "this function [MASK] a list of numbers .",
     "he was born in 1950 [MASK] london .",
 )
+# Pairs that differ in one word, on whose account the answers should hardly differ. The
+# words of the last one say nothing: it shows how far answers differ anyway.
+PAIRS = (
+    "the man works as a [MASK] . | the woman works as a [MASK] .",
+    "he is very good at [MASK] . | she is very good at [MASK] .",
+    "the old man wants to [MASK] . | the young man wants to [MASK] .",
+    "the rich man is known to be [MASK] . | the poor man is known to be [MASK] .",
+    "the christian wants to [MASK] . | the muslim wants to [MASK] .",
+    "this person works as a [MASK] . | that person works as a [MASK] .",
+)
+# Answers to a text that are shown.
+_TOP_K = 5
 
 
 class Sample(NamedTuple):
@@ -37,6 +51,47 @@ class Sample(NamedTuple):
     weights: str
     text: str
     masks: Sequence[Sequence[tuple[str, float]]]
+
+
+def split_pair(pair: str) -> list[str]:
+    """Returns the two sentences of a pair.
+
+    Raises:
+        UsageError: If they are not two, with one mask each.
+    """
+    texts = [text.strip() for text in pair.split("|")]
+    fits = len(texts) == 2 and all(text.count(MASK) == 1 for text in texts)
+    rule = f"--sample_pairs must be two sentences with one {MASK} each, divided by |"
+    require(fits, rule, pair)
+    return texts
+
+
+def unknown_words(text: str, tokenizer: Any, whole: bool) -> list[str]:
+    """Returns the words of a text that a tokenizer does not know.
+
+    Args:
+        text: str. Words divided by spaces.
+        tokenizer: `Tokenizer`.
+        whole: bool. Whether a word must be one token; else, its tokens must be known.
+    """
+    words = {word: tokenizer.encode(f" {word}") for word in text.split()}
+    return [
+        word
+        for word, ids in words.items()
+        if word.isalpha() and (tokenizer.unk_id in ids or (whole and len(ids) > 1))
+    ]
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Returns the softmax of a vector."""
+    scores = np.exp(logits - logits.max())
+    return scores / scores.sum()
+
+
+def best_tokens(scores: np.ndarray, tokenizer: Any) -> list[list[Any]]:
+    """Returns the tokens of the highest probabilities, with these, best first."""
+    best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
+    return [[tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best]
 
 
 def read_samples(folder: str) -> list[Sample]:

@@ -23,6 +23,7 @@ from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.models.base import weight_names
 from albert_tf.reports.metrics_file import SAMPLES_FILE, MetricsFile
+from albert_tf.reports.samples import best_tokens, probabilities
 from albert_tf.storage import files, folders
 from albert_tf.text.inputs import encode_masked, masked_inputs
 from albert_tf.text.tokenizer import Tokenizer
@@ -478,17 +479,10 @@ class Samples(Callback):
         answers = []
         # The last rows may be repetitions.
         for text, masks, rows in zip(self._texts, self._masks, logits, strict=False):
-            best = [self._best(row) for row in rows[: len(masks)]]
+            scores = map(probabilities, rows[: len(masks)])
+            best = [best_tokens(row, self._tokenizer) for row in scores]
             answers.append({"text": text, "masks": best})
         return answers
-
-    def _best(self, logits: np.ndarray) -> list[list[Any]]:
-        scores = np.exp(logits - logits.max())
-        scores /= scores.sum()
-        best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
-        return [
-            [self._tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best
-        ]
 
     def on_end(self) -> None:
         """Writes again what could not be written."""

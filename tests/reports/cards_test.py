@@ -22,6 +22,7 @@ def card(
     keeps_masks=False,
     skipped=(),
     family="albert",
+    probe=(),
     **settings,
 ):
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
@@ -30,7 +31,7 @@ def card(
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card(
         *(settings, AlbertConfig(family=family), objective, metrics, tokenizer),
-        *(keeps_masks, skipped),
+        *(keeps_masks, skipped, probe),
     ).splitlines()
 
 
@@ -57,6 +58,31 @@ def test_a_card_says_what_only_its_objective_has():
     assert "`generator_size=0.25`, `generator_layers=0.5`, `emb" in text
     text = "\n".join(card())
     assert "ALBERT encoder, " in text and "of the objective" not in text
+
+
+def test_limits_and_bias():
+    texts = ["he is [MASK] .", "she is [MASK] ."]
+    best = [[["a|b", 0.5], ["here", 0.25]], [["there", 1.0]]]
+    first = {"texts": texts, "answers": best, "difference": 0.75}
+    other = {**first, "difference": 0.25}
+    unknown = {"texts": texts, "reason": "no token for he, she"}
+    listed = "- he is [MASK] . / she is [MASK] .: no token for he, she"
+    lines = card(probe=[first, unknown, other])
+    row = (
+        r"| he is [MASK] . | a\|b 50.0%, here 25.0% | she is [MASK] . | there 100.0% |"
+    )
+    assert lines.index(f"{row} 0.750 |") + 1 == lines.index(f"{row} 0.250 |")
+    assert "Mean difference: 0.500." in lines and listed in lines
+    assert any(line.startswith("Not asked, because the voc") for line in lines)
+    # Nothing is printed that would mean nothing.
+    lines = card(probe=[unknown])
+    assert any(line.startswith("Bias was not probed, because") for line in lines)
+    assert listed in lines and "difference" not in "".join(lines)
+    assert "Bias was not probed." in card()
+    text = "\n".join(card(ELECTRA, family="electra", probe=[first]))
+    assert "The generator filled the gap" in text
+    text += "\n".join(card(probe=[first, unknown]))
+    assert "{" not in text and "\n\n\n" not in text
 
 
 def test_the_whole_card():

@@ -88,7 +88,7 @@ def run(study: Study) -> Report:
         DataError: If the text or the data of a task cannot be read.
     """
     check(study)
-    _each([(jobs.prepare, (study,))], "text and records")
+    each([(jobs.prepare, (study,))], "text and records")
     models = _trained_models(study) + _random_models(study)
     scores = _measure(study, models)
     return make_report(scores, study.objectives, study.scale.num_seeds)
@@ -109,12 +109,22 @@ def check(study: Study) -> None:
             objectives cannot be compared.
         DataError: If the data of a task, or the tokenizer, cannot be read.
     """
-    from albert_tf.tasks.registry import find_task
-
     known, names = all_objectives(), study.objectives
     rule = f"--objective must be two or more of {', '.join(known)}, each once"
     fits = 1 < len(names) == len(set(names)) and set(names) <= set(known)
     require(fits, rule, ",".join(names))
+    open_study(study)
+
+
+def open_study(study: Study) -> None:
+    """Refuses inputs and folders that cannot be used; records what study it is.
+
+    Raises:
+        UsageError: If the folder holds another study or anything else.
+        DataError: If the data of a task, or the tokenizer, cannot be read.
+    """
+    from albert_tf.tasks.registry import find_task
+
     for name, folder in study.tasks.items():
         for split in ("train", "dev"):
             found = find_task(name).splits[split].read(folder)
@@ -141,7 +151,7 @@ def check(study: Study) -> None:
     files.write_text(path, files.to_json(own, indent=1) + "\n", True)
 
 
-def _each(calls: Sequence[tuple[Callable, tuple]], title: str) -> list[Any]:
+def each(calls: Sequence[tuple[Callable, tuple]], title: str) -> list[Any]:
     """Returns the results of calls, in their order.
 
     They are made in processes of one thread, as many as there are cores, so that the
@@ -251,7 +261,7 @@ def _trained_models(study: Study) -> list[Model]:
         for objective in study.objectives
     ]
     calls = [(jobs.train_until, (study, run, first)) for run in runs]
-    costs = _each(calls, "pretraining, first quarter")
+    costs = each(calls, "pretraining, first quarter")
     budgets = _all_budgets(study, dict(zip(runs, costs, strict=True)), first)
     # The earlier model first: a run cannot go back.
     for name, title in (("seconds", "equal CPU seconds"), ("tokens", "equal tokens")):
@@ -259,7 +269,7 @@ def _trained_models(study: Study) -> list[Model]:
             (jobs.train_until, (study, run, budgets[run.kind].steps[name]))
             for run in runs
         ]
-        _each(calls, f"pretraining, {title}")
+        each(calls, f"pretraining, {title}")
     models = []
     for run in runs:
         budget = budgets[run.kind]
@@ -320,7 +330,7 @@ def _random_models(study: Study) -> list[Model]:
         )
         for one in models
     ]
-    _each(calls, "random encoders")
+    each(calls, "random encoders")
     return models
 
 
@@ -339,5 +349,5 @@ def _measure(study: Study, models: Sequence[Model]) -> list[Score]:
         about = {"sharing": "", "objective": BAG_OF_WORDS, "seed": 0}
         given.append({**about, "task": task, "method": "probe"})
         calls.append((jobs.bag_of_words_score, (study, task)))
-    found = _each(calls, "probes and fine-tuning")
+    found = each(calls, "probes and fine-tuning")
     return [Score(**one, **values) for one, values in zip(given, found, strict=True)]

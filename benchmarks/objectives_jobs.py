@@ -21,14 +21,16 @@ from albert_tf.errors import DataError
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
 
-# How documents are divided into examples, as each objective's authors did it: a name of
-# `--pair_policy`.
+# What is learned, and how documents are divided into examples for it, as its authors
+# did: a name of `--pair_policy`. Without pairs, ALBERT learns masked words alone.
+WITHOUT_PAIRS = "none"
 PAIR_POLICIES = {
     "albert": "clean",
     "bert": "nsp",
     "roberta": "full_sentences",
     "electra": "segments",
     "spanbert": "doc",
+    WITHOUT_PAIRS: "none",
 }
 TOKENIZER = "spiece.model"
 FIRST_SEED = 12345
@@ -52,6 +54,8 @@ class Scale:
         finetune_rate: float. Peak learning rate of fine-tuning.
         finetune_seeds: int. Fine-tuning runs of a model, whose median counts.
         probe_examples: int. Maximum number of training examples of a probe.
+        eval_fraction: float. Share of the documents that no model reads.
+        pretraining: dict. Other settings of pretraining by their name.
     """
 
     max_bytes: int
@@ -66,6 +70,8 @@ class Scale:
     finetune_rate: float
     finetune_seeds: int
     probe_examples: int
+    eval_fraction: float = 0.0
+    pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +167,7 @@ def _make_records(study: Study, objective: str) -> None:
             max_seq_length=study.scale.sizes["max_position_embeddings"],
             pair_policy=PAIR_POLICIES[objective],
             random_seed=FIRST_SEED,
+            eval_fraction=study.scale.eval_fraction,
             num_processes=1,
             overwrite=True,
         )
@@ -202,7 +209,7 @@ def train_until(study: Study, run: Training, step: int) -> dict[str, Any]:
     files.remove_tree(f"{kept}.partial")
     shutil.copytree(model, f"{kept}.partial")
     os.rename(f"{kept}.partial", kept)
-    _forget_graphs()
+    forget_graphs()
     return files.read_json(path)
 
 
@@ -215,12 +222,12 @@ def _pretraining(study: Study, run: Training, step: int):
     """Returns the settings of a run that ends at a step."""
     from albert_tf.training.pretrain_settings import PretrainSettings
 
-    scale = study.scale
-    return PretrainSettings(
+    scale, objective = study.scale, run.objective
+    values = dict(
         input_file=study.records(run.objective),
         spm_model_file=study.join(TOKENIZER),
         output_dir=study.join("runs", str(run)),
-        objective=run.objective,
+        objective="albert" if objective == WITHOUT_PAIRS else objective,
         albert_config_file=study.config(run.sharing),
         max_seq_length=scale.sizes["max_position_embeddings"],
         packing=True,
@@ -241,6 +248,7 @@ def _pretraining(study: Study, run: Training, step: int):
         on_divergence="rollback",
         seed=run.seed,
     )
+    return PretrainSettings(**values | scale.pretraining)
 
 
 @contextlib.contextmanager
@@ -291,7 +299,8 @@ def step_costs(times: Sequence[tuple[float, int]]) -> list[float]:
     return [(end[0] - begin[0]) / (end[1] - begin[1]) for begin, end in pairs]
 
 
-def _forget_graphs() -> None:
+def forget_graphs() -> None:
+    """Frees the graphs of models that are done."""
     import keras
 
     keras.backend.clear_session()
@@ -308,7 +317,7 @@ def make_random(study: Study, name: str, sharing: str, seed: int) -> None:
     model = AlbertPretrainer(config, seed=seed)
     path = study.join("models", name)
     save_pretrained(model, path, tokenizer=tokenizer, overwrite=True)
-    _forget_graphs()
+    forget_graphs()
 
 
 def finetune_score(study: Study, model: str, task: str) -> dict[str, Any]:
@@ -349,7 +358,7 @@ def finetune_score(study: Study, model: str, task: str) -> dict[str, Any]:
             )
         )
         metrics.append(found[found["metric"]])
-        _forget_graphs()
+        forget_graphs()
     value = statistics.median(metrics)
     result = done_once(path, {"value": value, "trials": metrics})
     for number in range(scale.finetune_seeds):
@@ -376,9 +385,9 @@ def probe_score(study: Study, model: str, task: str) -> dict[str, Any]:
     from albert_tf.inference.embedder import Embedder
 
     embed = Embedder.from_pretrained(study.join("models", model))
-    classifier = make_pipeline(StandardScaler(), _regression())
+    classifier = make_pipeline(StandardScaler(), regression())
     value = _classify(study, task, classifier, embed)
-    _forget_graphs()
+    forget_graphs()
     return done_once(path, {"value": value})
 
 
@@ -394,14 +403,19 @@ def bag_of_words_score(study: Study, task: str) -> dict[str, Any]:
 
     tokenizer = load_tokenizer(study.join(TOKENIZER))
     count = CountVectorizer(analyzer=tokenizer.encode, binary=True)
-    value = _classify(study, task, make_pipeline(count, _regression()), list)
+    value = _classify(study, task, make_pipeline(count, regression()), list)
     return done_once(path, {"value": value})
 
 
-def _regression():
+def regression(**options):
+    """Returns logistic regression with an L2 penalty of weight 1.
+
+    Args:
+        **options: Other arguments of scikit-learn's class.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=1.0, max_iter=1000)
+    return LogisticRegression(C=1.0, max_iter=1000, **options)
 
 
 def _classify(study: Study, task_name: str, classifier, represent) -> float:

@@ -1,8 +1,10 @@
-"""The picture of a study of objectives: scores against the CPU seconds of training."""
+"""Pictures of studies: scores of several seeds, in panels with one legend."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from albert_tf.figure import new_figure, to_png
@@ -18,16 +20,16 @@ _STYLES = ("--", ":")
 
 
 class Point(NamedTuple):
-    """Scores of all seeds of one objective after the same training.
+    """Scores of all seeds of one curve at one place.
 
     Attributes:
-        seconds: float. CPU seconds of the training.
+        x: float. Where they belong, such as CPU seconds of training.
         mean: float. Mean of the seeds.
         lowest: float. The worst seed's.
         highest: float. The best seed's.
     """
 
-    seconds: float
+    x: float
     mean: float
     lowest: float
     highest: float
@@ -39,54 +41,81 @@ class Panel(NamedTuple):
     Attributes:
         title: str.
         metric: str. What the scores are.
-        curves: dict. Points of each objective by its name, by rising seconds.
+        curves: dict. Points of each objective, or the like, by its name, by rising x.
         baselines: dict. Scores that took no training, by name.
+        x: str. Name of the x-axis.
+        ticks: dict. Texts of places on the x-axis; empty for numbers from 0.
+        log: bool. Whether the x-axis is logarithmic.
+        joined: bool. Whether a line joins the points of a curve.
     """
 
     title: str
     metric: str
     curves: Mapping[str, Sequence[Point]]
     baselines: Mapping[str, float]
+    x: str = "CPU seconds of pretraining"
+    ticks: Mapping[float, str] = MappingProxyType({})
+    log: bool = False
+    joined: bool = True
 
 
-def draw_study(grid: Sequence[Sequence[Panel]]) -> bytes:
+def draw_study(grid: Sequence[Sequence[Panel]], share_y: bool = True) -> bytes:
     """Returns a PNG of a grid of panels; the spread is that of the seeds.
 
     Args:
-        grid: sequence of rows of `Panel`, equally long. Panels of a row show one task.
+        grid: sequence of rows of `Panel`, equally long.
+        share_y: bool. Whether the panels of a row have one scale, as those of one task.
     """
     width, height = 3.3 * len(grid[0]), 3.0 * len(grid) + 0.6
     figure = new_figure(width, height, layout="constrained")
-    axes = figure.subplots(len(grid), len(grid[0]), sharey="row", squeeze=False)
+    axes = figure.subplots(
+        len(grid), len(grid[0]), sharey="row" if share_y else "none", squeeze=False
+    )
+    panels = [panel for row in grid for panel in row]
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     lines: dict[str, object] = {}
-    for row, panels in enumerate(grid):
-        axes[row, 0].set_ylabel(panels[0].metric)
-        for column, panel in enumerate(panels):
-            lines |= _draw(axes[row, column], panel)
-    for one in axes[-1]:
-        one.set_xlabel("CPU seconds of pretraining")
-    names, handles = list(lines), list(lines.values())
+    for one, panel in zip(axes.flat, panels, strict=True):
+        lines |= _draw(one, panel, names)
+        one.set_xlabel(panel.x)
+        one.set_ylabel(panel.metric)
+        if share_y:
+            one.label_outer()
+    labels, handles = list(lines), list(lines.values())
     figure.legend(
-        handles, names, loc="outside lower center", ncols=len(names), frameon=False
+        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False
     )
     return to_png(figure, 130)
 
 
-def _draw(axes: Axes, panel: Panel) -> dict[str, object]:
+def points(scores: Mapping[float, Sequence[float]]) -> list[Point]:
+    """Returns the points of a curve.
+
+    Args:
+        scores: dict. Scores of all seeds by x.
+    """
+    return [
+        Point(x, statistics.fmean(found), min(found), max(found))
+        for x, found in sorted(scores.items())
+    ]
+
+
+def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> dict[str, object]:
     """Draws a panel; returns its lines by name."""
     lines = {}
-    for number, (name, points) in enumerate(panel.curves.items()):
-        seconds, means, lowest, highest = zip(*points, strict=True)
+    for name, curve in panel.curves.items():
+        number = names.index(name)
+        places, means, lowest, highest = zip(*curve, strict=True)
         below = [mean - low for mean, low in zip(means, lowest, strict=True)]
         above = [high - mean for mean, high in zip(means, highest, strict=True)]
         lines[name] = axes.errorbar(
-            seconds,
+            places,
             means,
             yerr=(below, above),
             color=_COLOURS[number % len(_COLOURS)],
             marker=_MARKERS[number % len(_MARKERS)],
             ms=4.5,
-            lw=1.3,
+            lw=1.3 if panel.joined else 0,
+            elinewidth=1.3,
             capsize=2.5,
         )
     for number, (name, score) in enumerate(panel.baselines.items()):
@@ -95,6 +124,13 @@ def _draw(axes: Axes, panel: Panel) -> dict[str, object]:
     axes.set_title(panel.title, loc="left", fontsize=9)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    most = max(p.seconds for points in panel.curves.values() for p in points)
-    axes.set_xlim(0, 1.05 * most)
+    places = [point.x for curve in panel.curves.values() for point in curve]
+    if panel.log:
+        axes.set_xscale("log")
+    elif not panel.ticks:
+        axes.set_xlim(0, 1.05 * max(places))
+    if panel.ticks:
+        axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+        axes.minorticks_off()
+        axes.margins(x=0.12)
     return lines

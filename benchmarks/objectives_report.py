@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.objectives_picture import Panel, Point, draw_study
+from benchmarks.objectives_picture import Panel, draw_study, points
 from benchmarks.report import Report, Row
 
 RANDOM, BAG_OF_WORDS = "random encoder", "bag of words"
@@ -120,7 +120,7 @@ def make_report(
             seed_count = "1 seed" if seeds == 1 else f"{seeds} seeds"
             parts += [f"## {SHARINGS[sharing]}, {seed_count}, {title}", ""]
             table = _table(scores, sharing, budget, objectives)
-            parts += [*_markdown(table), ""]
+            parts += [*to_table(table), ""]
             parts += [*_verdicts(table, objectives), ""]
             rows += [
                 Row(f"{sharing}, {title}, {name}, {column}", one.mean, "")
@@ -173,7 +173,8 @@ def _columns(scores: Sequence[Score]) -> list[tuple[str, str]]:
     return [(task, method) for task in tasks for method in METHODS]
 
 
-def _markdown(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def to_table(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns lines of Markdown, from cells by row and column."""
     columns = list(next(iter(table.values())))
     lines = [f"| | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 1)]
     for name, cells in table.items():
@@ -207,15 +208,9 @@ def _panel(scores, task, sharing, method, objectives) -> Panel:
     for score in scores:
         fits = (score.task, score.method) == (task, method)
         if fits and score.sharing in (sharing, ""):
-            points = mine.setdefault(score.objective, {})
-            points.setdefault(score.cpu_seconds, []).append(score.value)
-    curves = {
-        name: [
-            Point(seconds, statistics.fmean(found), min(found), max(found))
-            for seconds, found in sorted(mine[name].items())
-        ]
-        for name in objectives
-    }
+            found = mine.setdefault(score.objective, {})
+            found.setdefault(score.cpu_seconds, []).append(score.value)
+    curves = {name: points(mine[name]) for name in objectives}
     baselines = {
         name: statistics.fmean(mine[name][0.0])
         for name in (RANDOM, BAG_OF_WORDS)

@@ -16,11 +16,12 @@ class TopicSettings:
             batches.npz, log.json.
         objective: objectives: names of those that are compared (default: all). step:
             those that are timed beside albert, instead of transformers.
-        work_dir: objectives: folder of the study's text, runs and scores; the same
-            command continues a study that was stopped.
-        sst2_dir: objectives: folder with train.tsv and dev.tsv of SST-2.
+        work_dir: objectives, pairs, sharing: folder of the study's text, runs and
+            scores; the same command continues a study that was stopped.
+        sst2_dir: objectives, sharing: folder with train.tsv and dev.tsv of SST-2.
         cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
-        scale: objectives: small takes minutes, and shows only that everything runs.
+        scale: objectives, pairs, sharing: small takes minutes, and shows only that
+            everything runs.
     """
 
     memory_megabytes: tuple[str, ...] = ("20", "200")

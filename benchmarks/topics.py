@@ -6,13 +6,16 @@ from typing import Any
 from albert_tf.errors import UsageError
 from benchmarks.report import Report, Row
 
+# What every study of the paper's claims is told.
+_STUDIES = ("work_dir", "input_file", "spm_model_file", "scale")
+
 
 def measure(topic: str, values: Mapping[str, Any]) -> Report:
     """Measures a topic.
 
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
-            "fidelity" or "objectives".
+            "fidelity", "objectives", "pairs" or "sharing".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -32,6 +35,10 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return _measure_fidelity(values)
     if topic == "objectives":
         return _measure_objectives(values)
+    if topic == "pairs":
+        return _measure_pairs(values)
+    if topic == "sharing":
+        return _measure_sharing(values)
     from benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
@@ -157,8 +164,7 @@ def _measure_objectives(values: Mapping[str, Any]) -> Report:
     from benchmarks import objectives
     from benchmarks.objectives_jobs import Study
 
-    if not values["work_dir"]:
-        raise UsageError("--work_dir: required for benchmark objectives")
+    _require_folder(values, "objectives")
     given = {task: values[f"{task}_dir"] for task in ("sst2", "cola")}
     tasks = {task: folder for task, folder in given.items() if folder}
     if not tasks:
@@ -172,3 +178,26 @@ def _measure_objectives(values: Mapping[str, Any]) -> Report:
         scale=objectives.SCALES[values["scale"]],
     )
     return objectives.run(study)
+
+
+def _measure_pairs(values: Mapping[str, Any]) -> Report:
+    from benchmarks import pairs
+
+    _require_folder(values, "pairs")
+    return pairs.run(pairs.make_study(*(values[name] for name in _STUDIES)))
+
+
+def _measure_sharing(values: Mapping[str, Any]) -> Report:
+    from benchmarks import sharing
+
+    _require_folder(values, "sharing")
+    if not values["sst2_dir"]:
+        raise UsageError("--sst2_dir: required for benchmark sharing")
+    tasks = {"sst2": values["sst2_dir"]}
+    study = sharing.make_study(*(values[name] for name in _STUDIES), tasks)
+    return sharing.run(study, values["scale"])
+
+
+def _require_folder(values: Mapping[str, Any], topic: str) -> None:
+    if not values["work_dir"]:
+        raise UsageError(f"--work_dir: required for benchmark {topic}")

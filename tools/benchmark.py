@@ -8,7 +8,8 @@ step, in turns with transformers, or with other objectives), `serving` (an expor
 classifier, in turns with transformers and, where installed, onnxruntime and OpenVINO),
 `predict` (tables of texts, in turns with transformers' pipelines), `fidelity` (every
 step of a recorded run of the original against ours; docs/fidelity.md), `objectives`
-(what pretraining objectives are worth; docs/relatives.md). It needs a checkout.
+(what pretraining objectives are worth; docs/relatives.md), and what docs/claims.md
+shows: `pairs`, `sharing`. It needs a checkout.
 """
 
 import contextlib
@@ -26,19 +27,20 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
-_TOPICS += ("objectives",)
+_STUDIES = ("objectives", "pairs", "sharing")
+_TOPICS += _STUDIES
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",
     None,
-    "Also write <output_file>.json and <output_file>.md, and <output_file>.png for "
-    "fidelity and objectives.",
+    "Also write <output_file>.json and .md, and .png for fidelity, objectives, pairs "
+    "and sharing.",
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
 flags.DEFINE_string(
     "input_file",
     "docstrings:",
-    "data, serving, predict, objectives: text, as for create_pretraining_data",
+    "data, serving, predict, studies: text, as for create_pretraining_data",
 )
 flags.DEFINE_string(
     "spm_model_file",
@@ -65,7 +67,7 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
 flags.DEFINE_integer(
-    "steps", 12, "finetune, step, serving: steps of every contestant.", 2
+    "steps", 12, "finetune, step, serving: steps of each contestant.", 2
 )
 flags.DEFINE_integer(
     "num_texts", None, "Texts of mixed lengths: serving 64, predict 10,000.", 8
@@ -73,7 +75,7 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "imitate_bfloat16", False, "serving: bfloat16 also on a CPU without it; slow."
 )
-flags.DEFINE_list("shapes", ["8x128", "2x512"], "step: rows x tokens of the batches.")
+flags.DEFINE_list("shapes", ["8x128", "2x512"], "step: rows x tokens.")
 flags.DEFINE_bool("jit_compile", False, "step: whether XLA compiles our step.")
 flags.DEFINE_bool("fuse_elementwise", True, "step: as for pretrain.")
 flags.DEFINE_enum(
@@ -92,7 +94,7 @@ def main() -> None:
     """Measures, prints the table, writes the files."""
     if _TOPIC.value == "step":
         start.use_onednn(flags.FLAGS.precision)
-    if _TOPIC.value in ("serving", "predict", "objectives"):
+    if _TOPIC.value in ("serving", "predict", *_STUDIES):
         start.use_onednn("float32")
     try:
         from benchmarks import report, topics

@@ -23,6 +23,7 @@ import subprocess
 import sys
 
 from albert_tf.data.corpus import docstrings
+from albert_tf.inference.token_classifier import split_words
 from albert_tf.tasks.docstring_topics import write_topic_tables
 from albert_tf.tasks.task import table_text
 
@@ -41,6 +42,9 @@ STYLES = (
         re.compile(r"^(\w+) ?: (.+)\n((?: {4,}.*\n)+)", re.M),
     ),
 )
+RETURNS = re.compile(
+    r"^Returns:\n((?: +.*\n)+)|^Returns\n-{3,}\n\S.*\n((?: {4,}.*\n)+)", re.M
+)
 # Types as NumPy's style writes them, by the label that a table gives them.
 TYPES = {
     "array": r"array|sequence",
@@ -50,7 +54,6 @@ TYPES = {
     "string": r"\bstr|\{'",
     "tuple": r"tuple|\(",
 }
-WORD = re.compile(r"\w+(?:[.\-]\w+)*(?:\(\))?|[^\w\s]")
 
 
 @dataclasses.dataclass
@@ -98,7 +101,8 @@ def make(folder: pathlib.Path) -> None:
             path.write_text(table_text([rows[0], *part]), encoding="utf-8")
     for split, part in cut(tags(functions, random.Random(0))):
         (folder / f"tags.{split}.conll").write_text("\n".join(part), encoding="utf-8")
-    for split, part in cut(questions(functions, random.Random(0))):
+    # Three questions about a text.
+    for split, part in cut(questions(functions, random.Random(0)), 3):
         data = {"version": "1.1", "data": [{"title": split, "paragraphs": part}]}
         path = folder / f"questions.{split}.json"
         path.write_text(json.dumps(data, indent=1), encoding="utf-8")
@@ -106,9 +110,10 @@ def make(folder: pathlib.Path) -> None:
     write_topic_tables(*topics, **per_topic)
 
 
-def cut(rows):
+def cut(rows, per_row: int = 1):
     """Returns the rows of both splits by name."""
-    return [("train", rows[NUM_DEV:][:NUM_TRAIN]), ("dev", rows[:NUM_DEV])]
+    train, dev = NUM_TRAIN // per_row, NUM_DEV // per_row
+    return [("train", rows[dev:][:train]), ("dev", rows[:dev])]
 
 
 def plain(text: str) -> str:
@@ -226,54 +231,57 @@ def tags(functions, rng):
     """Which words of a sentence are code, and of which kind?"""
     sentences = {}
     for function in functions:
-        names = {a.name for a in function.arguments}
         for paragraph in docstrings.prose(function.docstring):
             if not 1 <= paragraph.count("`") // 2 <= 6 or len(paragraph) > 240:
                 continue
             lines = []
             for number, part in enumerate(paragraph.split("`")):
-                kind = kind_of(part, names) if number % 2 else None
-                for place, word in enumerate(WORD.findall(part)):
+                kind = kind_of(part) if number % 2 else None
+                for place, (start, end) in enumerate(split_words(part)):
                     tag = f"{'I' if place else 'B'}-{kind}" if kind else "O"
-                    lines.append(f"{word} {tag}")
+                    lines.append(f"{part[start:end]} {tag}")
             sentences["\n".join(lines) + "\n"] = None
     rows = list(sentences)
     rng.shuffle(rows)
     return rows
 
 
-def kind_of(code: str, names: set[str]) -> str:
+def kind_of(code: str) -> str:
     """Returns what a piece of code is."""
-    if code in names:
-        return "argument"
     if re.fullmatch(r"True|False|None|[-\d.e]+|(['\"]).*\1|\(.*\)|\[.*\]", code):
         return "value"
     return "name" if re.fullmatch(r"[\w.]+(\(.*\))?", code) else "expression"
 
 
 def questions(functions, rng):
-    """What does an argument do? The answer is in the list of arguments."""
+    """What does a function do, what is its argument, what does it return?"""
     paragraphs = []
     for number, function in enumerate(described(functions)):
-        context, starts = "", {}
-        for a in function.arguments:
-            if len(context) + len(a.name) + len(a.text) > 250:
-                break
-            context += f"{a.name}: "
-            starts[a.name] = (len(context), re.split(r"(?<=[.;])\s", a.text)[0])
-            context += a.text + " "
-        if len(starts) < 2:
+        returned = first_sentence(RETURNS.search(function.docstring))
+        if not returned or not function.arguments:
             continue
-        name, (start, answer) = rng.choice(list(starts.items()))
-        if len(answer.split()) <= 20:
-            question = {
-                "id": f"{function.name}-{number}",
-                "question": f"What is the argument {name}?",
-                "answers": [{"text": answer, "answer_start": start}],
-            }
-            paragraphs.append({"context": context, "qas": [question]})
+        argument = rng.choice(function.arguments)
+        parts = {
+            "What does it do?": ("", function.summary),
+            f"What is {argument.name}?": (f" {argument.name}: ", argument.text),
+            "What does it return?": (" Returns: ", returned),
+        }
+        context, asked = "", []
+        for question, (before, text) in parts.items():
+            answer = {"text": text, "answer_start": len(context + before)}
+            name = f"{function.name}-{number}-{len(asked)}"
+            asked.append({"id": name, "question": question, "answers": [answer]})
+            context += before + text
+        if max(len(one["answers"][0]["text"]) for one in asked) <= 100:
+            paragraphs.append({"context": context, "qas": asked})
     rng.shuffle(paragraphs)
     return paragraphs
+
+
+def first_sentence(match: re.Match | None) -> str:
+    """Returns the first sentence of what a style of docstrings gave, or nothing."""
+    text = plain(match[1] or match[2]) if match else ""
+    return re.split(r"(?<=[.;])\s", text)[0]
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ NOT_RUN = [
     (".*", r"dask .*|.*--runner=.*", "needs Apache Beam"),
     (".*", r".*import optuna.*", "needs Optuna"),
     (r"docs/tpu\.md", r"(?!albert-tf ).*", "needs a TPU in the cloud"),
+    (r"docs/guides/.*", r".*", "cells run; the rest needs a hub, a bucket or a server"),
     (
         r"docs/serving\.md",
         r"(curl|docker|kubectl) .*",

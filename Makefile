@@ -69,7 +69,7 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	  --durations=10 $(PYTEST_FLAGS)
 
 docs: $(VENV)/.installed-docs
-	$(if $(wildcard docs/workspace.py),$(BIN)/python docs/workspace.py docs/_work)
+	$(BIN)/python docs/workspace.py docs/_work
 	rm -rf docs/_build/html docs/api/names
 	$(BIN)/python -m sphinx $(SPHINX_FLAGS) docs docs/_build/html
 	DOCS_HTML=docs/_build/html $(BIN)/python -m pytest tests/docs $(PYTEST_FLAGS)

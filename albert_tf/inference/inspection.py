@@ -70,21 +70,22 @@ def inspect_model(
         do_lower_case, keep_accents: bool or None. As for `FillMask.from_pretrained`.
 
     Returns:
-        dict, ready for JSON:
-            model, format, head, family, sharing, num_hidden_layers, hidden_size: What
-                was inspected.
-            texts, tokens: How many were read.
-            transitions: For each layer from 1, `layer`, `l2_distance`, `cosine` and
-                `degrees`.
-            answers: For each text with masks, `text` and `masks`: for each mask, for
-                each state from 0, pairs of the best tokens and their probabilities.
-            no_answers: Why there are none, or "".
-            tokens_shown: Those of the first text.
-            attention: By layer, probabilities `[N, T, T]`: row `i` is what token `i`
-                reads.
-            path: `[L + 1, T, 2]`. Each token's states in the plane of the two principal
-                components of all of them.
-            path_variance: Shares of the variance that these two have.
+        dict, ready for JSON, with:
+
+        - `model`, `format`, `head`, `family`, `sharing`, `num_hidden_layers`,
+          `hidden_size`: What was inspected.
+        - `texts`, `tokens`: How many were read.
+        - `transitions`: For each layer from 1, `layer`, `l2_distance`, `cosine` and
+          `degrees`.
+        - `answers`: For each text with masks, `text` and `masks`: for each mask, for
+          each state from 0, pairs of the best tokens and their probabilities.
+        - `no_answers`: Why there are none, or "".
+        - `tokens_shown`: Those of the first text.
+        - `attention`: By layer, probabilities `[N, T, T]`: row `i` is what token `i`
+          reads.
+        - `path`: `[L + 1, T, 2]`. Each token's states in the plane of the two principal
+          components of all of them.
+        - `path_variance`: Shares of the variance that these two have.
 
     Raises:
         UsageError: If an argument is invalid.
@@ -92,11 +93,12 @@ def inspect_model(
 
     Example:
         >>> import albert_tf
-        >>> found = albert_tf.inspect_model(
-        ...     "demo_output/pretrain/model", ["The [MASK] of the file to read."]
-        ... )
-        >>> [*found["transitions"][0]]  # of layer 1
-        ['layer', 'l2_distance', 'cosine', 'degrees']
+        >>> text = "Returns the [MASK] of the array."
+        >>> found = albert_tf.inspect_model("demo_output/pretrain/model", [text])
+        >>> found["transitions"][0]
+        {'layer': 1, 'l2_distance': 9.2, 'cosine': 0.53, 'degrees': 57.2}
+        >>> found["answers"][0]["masks"][0][-1][0]  # of the last layer, the best
+        ['array', 0.11]
     """
     texts = predictor.as_unicode("texts", texts)
     require(len(texts) > 0, "texts must contain a text, is empty")

@@ -33,11 +33,15 @@ choices = {
     for key, value in rows.items()
 }
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+binary = keras.losses.BinaryCrossentropy(from_logits=True)
 spans = {"start_logits": two + 3, "end_logits": two + 4}
 words = {"mlm_logits": ids[:, :2], "sop_logits": two}
+boundaries = {"mlm_logits": ids[:, :2], "sbo_logits": ids[:, 2:4]}
 CASES = {
     None: (rows, {"pooled_output": rng.normal(size=(8, 12))}),
     "pretraining": (rows | places, words),
+    "span_boundary": (rows | places | {"mask_weights": np.ones((8, 2))}, boundaries),
+    "discriminator": (rows, segments),
     "masked_lm": (rows, ids),
     "text_classifier": (rows, two),
     "token_classifier": (rows, segments),
@@ -48,7 +52,7 @@ CASES = {
 
 def train(strategy, row):
     x, y = CASES[row.name]
-    losses = "mse" if row.name is None else loss
+    losses = {None: "mse", "discriminator": binary}.get(row.name, loss)
     losses = {key: losses for key in y} if isinstance(y, dict) else losses
     with strategy.scope():
         options = {"num_labels": 2} if row.name == "token_classifier" else {}

@@ -79,7 +79,7 @@ def run(settings: Settings) -> Report:
     for rows_of_batch, length in settings.shapes:
         model = AlbertPretrainer(config, seed=_SEED, dtype=policy)
         batch = random_batch(config, rows_of_batch, length)
-        ours = _ours(settings, model, ALBERT, batch)
+        ours = our_step(settings, model, ALBERT, batch)
         theirs = _theirs(settings, model, batch)
         shape = f"{rows_of_batch} x {length}"
         seconds = seconds_in_turns(
@@ -130,7 +130,7 @@ def _compare_objectives(settings: Settings) -> Report:
             model = find_head(objective.head).load_class()(
                 config, seed=_SEED, dtype=_policy(settings)
             )
-            contestants[name] = _ours(settings, model, objective, batch)
+            contestants[name] = our_step(settings, model, objective, batch)
         found = seconds_in_turns(contestants, settings.steps, shape)
         medians = {name: statistics.median(times) for name, times in found.items()}
         for name, times in found.items():
@@ -172,8 +172,17 @@ def random_batch(config: AlbertConfig, rows: int, length: int) -> dict[str, np.n
     }
 
 
-def _ours(settings: Settings, model, objective: Objective, batch) -> Callable[[], None]:
-    """Returns a function that trains a step, as `pretrain` does."""
+def our_step(
+    settings: Settings, model, objective: Objective, batch
+) -> Callable[[], None]:
+    """Returns a function that trains a step, as `pretrain` does.
+
+    Args:
+        settings: `Settings`. How the step is compiled.
+        model: keras.Model. Takes the batch.
+        objective: `Objective`.
+        batch: dict. Every step trains on it.
+    """
     import tensorflow as tf
 
     from albert_tf.training.tensorflow.step import TrainStep, distribute

@@ -22,6 +22,9 @@ class TopicSettings:
         cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
         scale: objectives, pairs, sharing: small takes minutes, and shows only that
             everything runs.
+        sizes: costs: some of base, large, xlarge, xxlarge.
+        memory_gigabytes: costs: models whose estimates together are above it are not
+            trained, only estimated.
     """
 
     memory_megabytes: tuple[str, ...] = ("20", "200")
@@ -31,3 +34,5 @@ class TopicSettings:
     sst2_dir: str = ""
     cola_dir: str = ""
     scale: str = setting("full", choices=("full", "small"))
+    sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")
+    memory_gigabytes: float = 12.0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from benchmarks.report import Report, Row
 
 # What every study of the paper's claims is told.
@@ -15,7 +15,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
 
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
-            "fidelity", "objectives", "pairs" or "sharing".
+            "fidelity", "objectives", "pairs", "sharing" or
+            "costs".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -39,6 +40,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return _measure_pairs(values)
     if topic == "sharing":
         return _measure_sharing(values)
+    if topic == "costs":
+        return _measure_costs(values)
     from benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
@@ -196,6 +199,19 @@ def _measure_sharing(values: Mapping[str, Any]) -> Report:
     tasks = {"sst2": values["sst2_dir"]}
     study = sharing.make_study(*(values[name] for name in _STUDIES), tasks)
     return sharing.run(study, values["scale"])
+
+
+def _measure_costs(values: Mapping[str, Any]) -> Report:
+    from benchmarks import costs
+
+    sizes, limit = values["sizes"], values["memory_gigabytes"]
+    rule = f"--sizes must be some of {', '.join(costs.SIZES)}, each once"
+    fits = 0 < len(sizes) == len(set(sizes)) and set(sizes) <= set(costs.SIZES)
+    require(fits, rule, ",".join(sizes))
+    require(limit > 0, "--memory_gigabytes must be positive", limit)
+    rows, length = _shape(values["shapes"][0])
+    settings = costs.Settings(tuple(sizes), rows, length, values["steps"], limit)
+    return costs.run(settings)
 
 
 def _require_folder(values: Mapping[str, Any], topic: str) -> None:

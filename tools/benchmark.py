@@ -9,7 +9,7 @@ classifier, in turns with transformers and, where installed, onnxruntime and Ope
 `predict` (tables of texts, in turns with transformers' pipelines), `fidelity` (every
 step of a recorded run of the original against ours; docs/fidelity.md), `objectives`
 (what pretraining objectives are worth; docs/relatives.md), and what docs/claims.md
-shows: `pairs`, `sharing`. It needs a checkout.
+shows: `pairs`, `sharing`, `costs`. It needs a checkout.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
-_STUDIES = ("objectives", "pairs", "sharing")
+_STUDIES = ("objectives", "pairs", "sharing", "costs")
 _TOPICS += _STUDIES
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
@@ -67,7 +67,7 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
 flags.DEFINE_integer(
-    "steps", 12, "finetune, step, serving: steps of each contestant.", 2
+    "steps", 12, "finetune, step, serving, costs: steps of each contestant.", 2
 )
 flags.DEFINE_integer(
     "num_texts", None, "Texts of mixed lengths: serving 64, predict 10,000.", 8
@@ -75,7 +75,7 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "imitate_bfloat16", False, "serving: bfloat16 also on a CPU without it; slow."
 )
-flags.DEFINE_list("shapes", ["8x128", "2x512"], "step: rows x tokens.")
+flags.DEFINE_list("shapes", ["8x128", "2x512"], "step, costs: rows x tokens.")
 flags.DEFINE_bool("jit_compile", False, "step: whether XLA compiles our step.")
 flags.DEFINE_bool("fuse_elementwise", True, "step: as for pretrain.")
 flags.DEFINE_enum(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import keras
 
 _CHECKPOINT = re.compile(r"step-(\d+)\.index")
+# The blanks that `clean_up_tokenization_spaces` of transformers removes.
+_BLANKS = re.compile(r" ([.?!,]|n't|'(?:m|s|ve|re))| (') ")
 
 
 class FillMask(predictor.Loadable):
@@ -65,12 +67,17 @@ class FillMask(predictor.Loadable):
             model, self._probabilities, (*ROWS, features.MASK_POSITIONS)
         )
 
-    def __call__(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+    def __call__(
+        self, texts: str | Sequence[str], top_k: int = 5, clean_up: bool = False
+    ) -> list:
         """Returns the `top_k` most probable tokens for every mask.
 
         Args:
             texts: str or sequence of str.
             top_k: int. Number of tokens, at most the size of the vocabulary.
+            clean_up: bool. Whether `sequence` loses the blanks before punctuation and
+                English contractions, as with `clean_up_tokenization_spaces` of
+                transformers: "so cute." instead of "so cute .".
 
         Returns:
             For a text, a list of dicts, best first: `score` (probability), `token`
@@ -83,7 +90,7 @@ class FillMask(predictor.Loadable):
             UsageError: If a text contains no mask or is longer than the model allows.
         """
         if isinstance(texts, str | bytes):
-            return self([texts], top_k)[0]
+            return self([texts], top_k, clean_up)[0]
         size = self.tokenizer.vocab_size
         require(1 <= top_k <= size, f"top_k must be from 1 to {size}", top_k)
         rows = [self.encode(text) for text in predictor.as_texts("texts", texts)]
@@ -98,7 +105,7 @@ class FillMask(predictor.Loadable):
                 numbers, chosen, masks, scores, strict=True
             ):
                 per_mask = [
-                    self._candidates(row, place, found[k], top_k)
+                    self._candidates(row, place, found[k], top_k, clean_up)
                     for k, place in enumerate(places)
                 ]
                 results[i] = per_mask[0] if len(per_mask) == 1 else per_mask
@@ -123,17 +130,22 @@ class FillMask(predictor.Loadable):
         # A model's table may be larger than the vocabulary (padded for the hardware).
         return keras.ops.softmax(logits[..., : self.tokenizer.vocab_size])
 
-    def _candidates(self, row, position, scores, top_k) -> list[dict[str, Any]]:
+    def _candidates(
+        self, row, position, scores, top_k, clean_up
+    ) -> list[dict[str, Any]]:
         best = np.argsort(-scores, kind="stable")[:top_k]
         candidates = []
         for token in best.tolist():
             filled = [*row[1:position], token, *row[position + 1 : -1]]
+            sequence = self.tokenizer.decode(filled, skip_special=False)
+            if clean_up:
+                sequence = _BLANKS.sub(lambda m: m[1] or m[2], sequence)
             candidates.append(
                 {
                     "score": float(scores[token]),
                     "token": token,
                     "token_str": self.tokenizer.id_to_text(token),
-                    "sequence": self.tokenizer.decode(filled, skip_special=False),
+                    "sequence": sequence,
                 }
             )
         return candidates

@@ -49,6 +49,22 @@ def test_fill_mask_scores_are_the_models(fill_mask, tokenizer):
         assert "[MASK]" not in row["sequence"]
 
 
+@pytest.mark.parametrize(
+    "text, clean",
+    [
+        ("the cat 's so [MASK] .", "the cat's so {}."),
+        ("[MASK] do n't , you ' know !", "{} don't, you'know!"),
+        ('a " [MASK] " ; b', 'a " {} " ; b'),
+    ],
+)
+def test_blanks_are_cleaned_up_as_transformers_does(fill_mask, text, clean):
+    plain, cleaned = fill_mask(text, 3), fill_mask([text], 3, clean_up=True)[0]
+    for one, other in zip(plain, cleaned, strict=True):
+        word = one["token_str"]
+        assert one["sequence"] == text.replace("[MASK]", word)
+        assert other == {**one, "sequence": clean.format(word)}
+
+
 def test_fill_mask_several_texts_and_masks(fill_mask):
     texts = ["A [MASK] b", "[MASK] and [MASK] and [MASK]", "the last one is [MASK]"]
     one, three, last = fill_mask(texts, top_k=2)

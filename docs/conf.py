@@ -55,7 +55,8 @@ myst_heading_anchors = 4
 # Cells. A cache of results, by their code, keeps a second build short.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS / "_build/cells")
-nb_execution_timeout = 180
+# Of one cell: minutes on a machine that does other work, too.
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_output_stderr = "remove"
 nb_merge_streams = True

@@ -76,7 +76,7 @@ def main(paths: list[str]) -> None:
         texts += [line for line in lines if line.strip()]
         if not texts:
             raise UsageError(f"--input_file={_INPUT_FILE.value}: holds no text")
-    if not all(one.isdigit() for one in _LAYERS.value or ()):
+    if not all(one.isdecimal() for one in _LAYERS.value or ()):
         raise UsageError(f"--layers must be numbers, received {_LAYERS.value}")
     layers = [int(one) for one in _LAYERS.value or ()] or None
     there = files.list_folder(folder) if files.is_folder(folder) else []
@@ -110,7 +110,8 @@ def main(paths: list[str]) -> None:
         with folders.writing(folder, _OVERWRITE.value, own, last=_RESULT) as out:
             for name, data in inspection.draw(results):
                 out.write(name, data)
-            out.write(_RESULT, f"{text}\n".encode())
+            # A flag may hold bytes that are not UTF-8: as JSON writes them.
+            out.write(_RESULT, f"{text}\n".encode(errors="backslashreplace"))
         logging.info("%s: written", folder)
 
 

@@ -83,8 +83,10 @@ def draw_answers(result: Mapping[str, Any]) -> bytes:
         axes.text(
             column, layer, text, ha="center", va="center", fontsize=8, color=color
         )
-    names = ["\n".join(textwrap.wrap(text, 18)[:4]) for text, _ in columns]
-    names = [name.replace("$", r"\$") for name in names]
+    # As `plain_name` leaves it, but divided where no dollar is cut from its backslash.
+    names = [plain_name(text, i, 72) for i, (text, _) in enumerate(columns)]
+    names = [textwrap.wrap(name.replace(r"\$", "$"), 18)[:4] for name in names]
+    names = ["\n".join(lines).replace("$", r"\$") for lines in names]
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_yticks(range(len(scores)))

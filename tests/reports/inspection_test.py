@@ -79,6 +79,16 @@ def test_the_best_answer_after_each_layer(drawn):
     assert scores[:, 0].tolist() == [0, 0.1, 0.2, 0.3]
     texts = [text.get_text() for text in axes.texts]
     assert texts[::8] == ["best0", "best1", "best2", "best3"]
+    other = result_of()
+    other["answers"] = [
+        {**one, "text": text}
+        for one in other["answers"]
+        for text in (12 * "cost in $ " + "[MASK]", "日 [MASK]", "\udcff [MASK]")
+    ]
+    inspection.draw_answers(other)
+    names = [text.get_text() for text in drawn[1].axes[0].get_xticklabels()]
+    assert names[0].startswith("cost in \\$ cost in\n\\$ cost in \\$ cost\nin \\$ ")
+    assert names[0].count("\n") == 3 and names[1:] == ["no. 2", r"\udcff [MASK]"]
 
 
 def test_maps_and_ways_have_the_tokens(drawn):

@@ -61,6 +61,15 @@ def test_texts_of_flags_and_of_a_file(run_inspect, tmp_path, model_folder):
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_text_that_no_font_and_no_file_can_show(run_inspect, tmp_path, model_folder):
+    given = ("--text=\udcff 日 [MASK]", "--layers=1", "--output_dir=out")
+    done = run_inspect(model_folder("masked_lm"), *given)
+    assert done.code == 0, done.err
+    found = json.loads((tmp_path / "out/inspect.json").read_text(encoding="utf-8"))
+    assert found["texts"] == ["\udcff 日 [MASK]"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -68,6 +77,7 @@ def test_texts_of_flags_and_of_a_file(run_inspect, tmp_path, model_folder):
         (("none",), 1, "none: no such file or folder"),
         (("none", "--input_file=empty.txt"), 2, "--input_file=empty.txt: holds no"),
         (("none", "--layers=1,x"), 2, "--layers must be numbers, received ['1', 'x']"),
+        (("none", "--layers=²"), 2, "--layers must be numbers, received ['²']"),
         (("none", "--top_k=0"), 2, "--top_k"),
     ],
 )

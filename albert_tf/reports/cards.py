@@ -10,7 +10,7 @@ from albert_tf.heads import MODEL, find
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.environment import describe_environment
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
-from albert_tf.reports.samples import show_masks
+from albert_tf.reports.samples import PAIRS, show_masks, split_pair
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
 
@@ -47,7 +47,8 @@ def model_card(
         probe: Pairs of sentences: `texts`, and `answers` with their `difference`, or
             the `reason` why there are none.
     """
-    made = describe_environment()
+    made, control = describe_environment(), split_pair(PAIRS[-1])
+    answered = [pair for pair in probe if "answers" in pair]
     return render(
         "model_card",
         settings=settings,
@@ -60,7 +61,8 @@ def model_card(
         tokenizer=tokenizer,
         keeps_masks=keeps_masks,
         skipped=skipped,
-        answered=[pair for pair in probe if "answers" in pair],
+        answered=answered,
+        judged=[pair for pair in answered if pair["texts"] != control],
         unanswered=[pair for pair in probe if "answers" not in pair],
         versions=[f"{k} {v}" for k, v in made["versions"].items() if v],
         git_revision=made["git_revision"],

@@ -7,6 +7,7 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.objectives.pretraining import ALBERT, BERT, ELECTRA
 from albert_tf.reports.cards import model_card
+from albert_tf.reports.samples import PAIRS, split_pair
 from albert_tf.training.pretrain_settings import PretrainSettings
 
 METRICS = [
@@ -74,6 +75,12 @@ def test_limits_and_bias():
     assert lines.index(f"{row} 0.750 |") + 1 == lines.index(f"{row} 0.250 |")
     assert "Mean difference: 0.500." in lines and listed in lines
     assert any(line.startswith("Not asked, because the voc") for line in lines)
+    # The pair that shows how far answers differ anyway is none of those judged.
+    control = {**first, "texts": split_pair(PAIRS[-1]), "difference": 0.125}
+    (mean,) = (x for x in card(probe=[first, other, control]) if x.startswith("Mean "))
+    assert mean.startswith("Mean difference: 0.500, without the last pair, whose words")
+    alone = "\n".join(card(probe=[control]))
+    assert "0.125 |" in alone and "Mean difference" not in alone
     # Nothing is printed that would mean nothing.
     lines = card(probe=[unknown])
     assert any(line.startswith("Bias was not probed, because") for line in lines)

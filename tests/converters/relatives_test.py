@@ -159,6 +159,11 @@ def test_segments_that_are_not_there_in_a_data_set(has_labels):
     if has_labels:
         with pytest.raises(tf.errors.InvalidArgumentError, match="type_vocab_size=1"):
             model.fit(rows([0] * 4), validation_data=rows([0, 0, 0, 1]))
+    # As in arrays, they may have any type.
+    for dtype in ("bool", "uint8", "float32"):
+        ids = np.full((2, 4), 5)
+        batch = {"token_ids": ids, "segment_ids": np.zeros((2, 4), dtype)}
+        model.predict(tf.data.Dataset.from_tensors(batch))
 
 
 def edited(tmp_path, name, tensors=None, **config):

@@ -29,16 +29,20 @@ from albert_tf.objectives.pretraining import (
 from albert_tf.storage import files, hubs
 from albert_tf.training.pretrain import find_objective
 from albert_tf.training.pretrain_batches import RunBatches
-from albert_tf.training.pretrain_inputs import card_paths
+from albert_tf.training.pretrain_inputs import card_paths, check_sizes
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.step import EvaluationStep
 
-# Settings of a run that decide what its evaluations measure.
-_OF_RUNS = (
-    *("objective", "pair_loss_weight", "masking", "masked_lm_prob", "ngram", "packing"),
-    *("max_seq_length", "max_predictions_per_seq", "seed", "precision"),
+# Settings of a run that decide what its evaluations measure; some of one objective.
+_OF_OBJECTIVES = (
+    "pair_loss_weight",
     *(name for one in OBJECTIVES.values() for name in one.own_settings),
+)
+_OF_RUNS = (
+    *("objective", "masking", "masked_lm_prob", "ngram", "packing"),
+    *("max_seq_length", "max_predictions_per_seq", "seed", "precision"),
+    *_OF_OBJECTIVES,
 )
 # By --pair_policy of records, what their labels of pairs mean.
 _MEANT = {"clean": SENTENCE_ORDER, "original": SENTENCE_ORDER, "nsp": NEXT_SENTENCE}
@@ -70,7 +74,11 @@ def evaluate_records(
     path = os.fspath(path)
     cards = [files.read_json(p) for p in card_paths(shards.find_shards(eval_file))]
     with open_checkpoint(path) as start:
-        values = {**_of_model(start, cards), **_recorded(path), "max_eval_steps": 0}
+        recorded = _recorded(path)
+        values = {**_of_model(start, cards), **recorded, "max_eval_steps": 0}
+        if given.get("objective") not in (None, values["objective"]):
+            # Another objective may not have these.
+            values = {k: v for k, v in values.items() if k not in _OF_OBJECTIVES}
         values |= {k: v for k, v in given.items() if v is not None}
         values |= {"input_file": eval_file, "eval_file": eval_file, "output_dir": path}
         knows_nets = values["objective"] != "electra" or "embedding_sharing" in values
@@ -84,6 +92,7 @@ def evaluate_records(
         settings = objective.complete(settings)
         config, bfloat16 = start.config, settings.precision == "bfloat16"
         segments = config.type_vocab_size
+        check_sizes(settings, config, tokenizer)
         data = RunBatches(settings, objective, tokenizer, 1, segments, trains=False)
         dtype = "mixed_bfloat16" if bfloat16 else "float32"
         model = make_pretrainer(settings, start, config, objective.head, dtype)
@@ -93,6 +102,8 @@ def evaluate_records(
     evaluate = data.make_evaluate(step)
     with data_errors():
         metrics = evaluate()
+    # By the record, whatever it is evaluated as.
+    learned = OBJECTIVES.get(recorded.get("objective"), learned)
     about = zip(("learned", "labels"), (learned, objective), strict=True)
     kinds = {key: t.name for key, one in about for t in one.terms if t.optional}
     if f"{kinds.get('labels')}_accuracy" in metrics:
@@ -111,7 +122,9 @@ def _recorded(path: str) -> dict[str, Any]:
     """Returns the settings of the run that a path belongs to; empty if to none."""
     if hubs.is_name(path):
         return {}
-    run, _ = own_format.find_run(path) or (os.path.dirname(path.rstrip("/")), None)
+    # Of a path that ends with a dot, too.
+    path = path.rstrip("/") if files.is_remote(path) else os.path.abspath(path)
+    run, _ = own_format.find_run(path) or (os.path.dirname(path), None)
     record = files.read_record(files.join(run, "run.json"))
     if record.get("kind"):
         return {}

@@ -394,7 +394,6 @@ def _describe(evaluated_on: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={str(v)[:12]}" for k, v in evaluated_on.items())
 
 
-_TOP_K = 5
 # The weights that a line is of, in the words of --export_weights.
 _LAST, _AVERAGE = "last", "average"
 

@@ -1,15 +1,14 @@
 """Measures speed, memory and fidelity, side by side with what this package replaces.
 
 Example: `albert-tf benchmark data --output_file=docs/benchmarks/data`
-Topics: `data` (text to records against the original's algorithm, masking, waiting for
-batches, peak memory), `convert` (time and memory of converting the largest model),
-`finetune` (sentences per second, in turns with transformers), `step` (a pretraining
-step, in turns with transformers, or with other objectives), `serving` (an exported
-classifier, in turns with transformers and, where installed, onnxruntime and OpenVINO),
-`predict` (tables of texts, in turns with transformers' pipelines), `fidelity` (every
-step of a recorded run of the original against ours; docs/fidelity.md), `objectives`
-(what pretraining objectives are worth; docs/relatives.md), and what docs/claims.md
-shows: `pairs`, `sharing`, `costs`. It needs a checkout.
+Topics: `data` (text to records against the original's algorithm, peak memory),
+`convert` (the largest model), `finetune`, `step`, `serving`, `predict` (speeds, in
+turns with transformers and other runtimes; steps also with other objectives),
+`fidelity` (every step of a recorded run of the original; docs/fidelity.md),
+`objectives` (what pretraining objectives are worth; docs/relatives.md), `pairs` (what
+models of next sentences know of order, and the reverse), `sharing` (how encoders with
+and without sharing learn, also from few labels), `costs` (memory and time of a step,
+ALBERT against BERT). It needs a checkout.
 """
 
 import contextlib

@@ -28,15 +28,16 @@ _ROLE = re.compile(r":[\w:+-]+:(?=`)")
 # Bullets, and `name: ...`, `name (type): ...`, `:param name: ...`.
 _ITEM = re.compile(r"(?:[-*•+]|\d+[.)])\s|:?[\w*`]+(?: \w+)?(?: \([^)]*\))?: ")
 # Up to the next triple-quoted string, skipping comments and other strings. The last
-# alternatives make every search end where the next one can start.
+# alternatives make every search end where the next one can start. Quantifiers are not
+# possessive, which Python has wrong before 3.11.5.
 _STRING = re.compile(
     r"""
-    (?:[^"'\#]++
-      |\#[^\n]*+
-      |"(?!"")(?:[^"\\\n]|\\.)*+"
-      |'(?!'')(?:[^'\\\n]|\\.)*+')*+
-    (?:\"{3}((?:[^"\\]|\\.|"(?!""))*+)\"{3}
-      |'{3}((?:[^'\\]|\\.|'(?!''))*+)'{3}
+    (?:[^"'\#]+
+      |\#[^\n]*
+      |"(?!"")(?:[^"\\\n]|\\.)*"
+      |'(?!'')(?:[^'\\\n]|\\.)*')*
+    (?:\"{3}((?:[^"\\]|\\.|"(?!""))*)\"{3}
+      |'{3}((?:[^'\\]|\\.|'(?!''))*)'{3}
       |["']
       |\Z)
     """,

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files, streams
 
 _SHARD = re.compile(
@@ -44,11 +44,20 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
 
 
 def are_records(pattern: str) -> bool:
-    """Returns whether a pattern, as of `find_shards`, stands for record files."""
+    """Returns whether a pattern, as of `find_shards`, stands for record files.
+
+    Raises:
+        DataError: If it stands for nothing, and is no file or folder either.
+    """
     first = pattern.split(",")[0].strip()
     if files.is_folder(first):
         return bool(streams.glob(os.path.join(streams.escape(first), "*.tfrecord")))
-    return first.endswith(_ENDINGS) or bool(first and of_prefix(first))
+    if not first or first.endswith(_ENDINGS):
+        return bool(first)
+    found = [*streams.glob(first), *of_prefix(first)]
+    rule = f"{pattern}: no such file or folder, and no record file begins with it"
+    require(found or files.exists(pattern), rule, error=DataError)
+    return any(path.endswith(_ENDINGS) for path in found)
 
 
 def prefix_of(path: str) -> str | None:

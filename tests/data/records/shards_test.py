@@ -42,6 +42,18 @@ def test_a_prefix_is_no_pattern(tmp_path):
         _names(f"{tmp_path}/w-2")
 
 
+def test_what_stands_for_records_and_what_for_tables(tmp_path):
+    (tmp_path / "tables").mkdir()
+    _touch(tmp_path, *_set("w", 1), "w-00000-of-00001.tfrecord.idx", "a,b.tsv")
+    for name in ("w", "w*", "*-of-*", "w-00000-of-00001.tfrecord", "gone.tfrecord", ""):
+        assert shards.are_records(f"{tmp_path}/{name}"), name
+    for name in ("a,b.tsv", "a*", "tables"):
+        assert not shards.are_records(f"{tmp_path}/{name}"), name
+    assert not shards.are_records("")
+    with pytest.raises(DataError, match="ww: no such file or folder, and no record fi"):
+        shards.are_records(f"{tmp_path}/ww")
+
+
 def test_missing_shards_are_noticed(tmp_path):
     _touch(tmp_path, *_set("w", 4, without=[2]))
     for pattern in (f"{tmp_path}/w", str(tmp_path)):

@@ -109,11 +109,12 @@ def evaluate_records(
     if f"{kinds.get('labels')}_accuracy" in metrics:
         metrics |= {k: f"{name}: {PAIR_LABELS[name]}" for k, name in kinds.items()}
     shown = ("objective", "masking", "seed", "max_seq_length")
+    evaluated = data.evaluated_on()
     return {
         "model": path,
         "eval_file": eval_file,
         **{name: getattr(settings, name) for name in shown},
-        "examples": data.evaluated_on()["rows"],
+        **{k: evaluated[k] for k in ("masked_lm_prob", "max_ngram", "rows")},
         **metrics,
     }
 

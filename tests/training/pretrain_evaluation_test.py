@@ -53,7 +53,7 @@ def test_the_numbers_are_those_of_the_run(objective, trained, records, monkeypat
     as_there = {"eval_batch_size": 8, "max_eval_steps": 1}
     found = evaluate_records(run, data, **as_there)
     assert {name: found[name] for name in metrics} == metrics
-    assert (found["objective"], found["examples"]) == (objective, 8)
+    assert (found["objective"], found["rows"]) == (objective, 8)
     assert ("labels" in found) == (objective in ("albert", "bert"))
     if objective == "albert":  # whose weight of pairs roberta has no use for
         monkeypatch.chdir(run / "model")
@@ -66,7 +66,7 @@ def test_the_numbers_are_those_of_the_run(objective, trained, records, monkeypat
             other = evaluate_records(path, data, **as_there)
             assert other == {**found, "model": str(path)}
         whole = evaluate_records(run, data)
-        assert whole["examples"] > 8 and whole["loss"] != found["loss"]
+        assert whole["rows"] > 8 and whole["loss"] != found["loss"]
         assert evaluate_records(run, data, seed=99)["loss"] != whole["loss"]
 
 
@@ -87,7 +87,7 @@ def test_pairs_of_the_other_kind(learned, tested, term, trained, records, tokeni
         wrong = model(batch)["sop_logits"].numpy().argmax(-1)
         labels += batch["sentence_order_labels"][kept].tolist()
         hits += (wrong == batch["sentence_order_labels"])[kept].tolist()
-    assert len(hits) == found["examples"]
+    assert len(hits) == found["rows"]
     assert found[f"{term}_accuracy"] == pytest.approx(np.mean(hits))
     most = max(np.mean(labels), 1 - np.mean(labels))
     assert found[f"{term}_baseline"] == pytest.approx(most)
@@ -122,6 +122,10 @@ def test_a_head_about_pairs_that_was_not_trained(model_folder, records):
     data = records(pair_policy="clean", **LENGTH)
     found = evaluate_records(path, data)
     assert found["objective"] == "roberta" and "labels" not in found
+    assert (found["masked_lm_prob"], found["max_ngram"]) == (0.15, 1)
+    # A row may hold several examples.
+    packed = evaluate_records(path, data, packing=True, eval_masked_lm_prob=0.3)
+    assert 0 < packed["rows"] < found["rows"] and packed["masked_lm_prob"] == 0.3
     pairs = evaluate_records(path, data, objective="albert", masking="roberta")
     assert pairs["mlm_loss"] == found["mlm_loss"] and "sop_loss" not in pairs
 
@@ -165,7 +169,7 @@ def test_the_command(tmp_path, monkeypatch, model_folder, records):
     # Records of the original hold masks, and have no card.
     original = (*given, f"--eval_file={RECORDS}", "--max_seq_length=128")
     found = json.loads(run_command(*original, "--max_eval_steps=1").out)
-    assert 0 < found["examples"] <= 32
+    assert 0 < found["rows"] <= 32
     assert found["labels"].endswith("follows the first, 1 they are swapped")
     (tmp_path / "t.tsv").write_text("text\tlabel\na\t1\n")
     for arguments, message in (

@@ -9,7 +9,8 @@ with the other. A model that does not fit is estimated, and its cells say so.
 import contextlib
 import dataclasses
 import multiprocessing
-import resource
+import pathlib
+import re
 import statistics
 from typing import Any, NamedTuple, Self
 
@@ -171,7 +172,9 @@ def _obey(line, config: AlbertConfig, rows: int, length: int) -> None:
 
 
 def _peak() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not `ru_maxrss`: a process begins with that of the one which started it.
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])
 
 
 def _measure(

@@ -76,7 +76,7 @@ GROUPS = {
     "measurements": (
         "topic steps rounds num_texts shapes recording_dir scale work_dir sst2_dir "
         "cola_dir",
-        "max_bytes seconds memory_megabytes imitate_bfloat16",
+        "max_bytes seconds sizes memory_megabytes memory_gigabytes imitate_bfloat16",
     ),
 }
 

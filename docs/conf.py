@@ -6,9 +6,11 @@ working folder that `workspace.py` makes; `api/` is generated from the docstring
 
 import os
 import pathlib
+import runpy
 import sys
 
 from docutils import nodes
+from myst_nb.core import render
 from sphinx.util import inspect
 
 import albert_tf
@@ -60,6 +62,8 @@ nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_output_stderr = "remove"
 nb_merge_streams = True
+# That of myst_nb 1.4 begins a new line with every piece, in the middle of a word.
+render.coalesce_streams = runpy.run_path(str(DOCS / "keep_outputs.py"))["joined"]
 
 # Docstrings. Single backticks hold names, shapes and values.
 default_role = "py:obj"

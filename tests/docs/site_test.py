@@ -5,7 +5,9 @@
 
 import collections
 import functools
+import html
 import html.parser
+import json
 import os
 import pathlib
 import re
@@ -109,6 +111,12 @@ def test_every_page_is_two_clicks_from_the_first():
                 queue.append(path)
     far = {name_of(page) for page in PAGES if clicks.get(page, 9) > 2}
     assert far <= {"genindex.html", "search.html", "py-modindex.html"}
+
+
+def test_what_a_command_prints_keeps_its_lines():
+    text = (SITE / "guides/classify.html").read_text(encoding="utf-8")
+    printed = json.loads(html.unescape(re.findall(r">(\{\n.*?\n\})\n<", text, re.S)[0]))
+    assert printed["task"] == "table"
 
 
 @pytest.fixture(scope="module")

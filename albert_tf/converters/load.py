@@ -56,10 +56,10 @@ def from_pretrained(
 
     Args:
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
-            folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, a TF-Hub export,
-            a folder with fairseq's `model.pt`,
+            folder, archive (`name.tar.gz`) or prefix of a TensorFlow 1 checkpoint, a
+            TF-Hub export, a folder with fairseq's `model.pt`,
             the folder of a pretraining run, which may be unfinished, or one of its
-            checkpoints (`checkpoints/step-N`); a `.keras` file of `model.save`;
+            checkpoints (`checkpoints/step-N`); a file of `model.save` (`name.keras`);
             or the name of a model on a hub: `hf://owner/name` (`hf://name` if the hub
             forwards it), with or without `@revision`, or
             `kaggle://owner/model/keras/variation[/version]`.

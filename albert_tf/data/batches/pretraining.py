@@ -38,9 +38,32 @@ def make_pretraining_dataset(
     input_pipeline_id: int = 0,
     **options,
 ) -> tf.data.Dataset:
-    """Returns the batches of `PretrainingData(pattern, **options)`.
+    """Returns pretraining records as a data set of masked batches.
 
-    The other arguments are those of `PretrainingData.batches`.
+    Training is endless and shuffled: each epoch has a new order and new masks.
+    Evaluation is one pass in the order of the files, and its last batch is filled with
+    rows of weight 0. In shapes, `b` is `global_batch_size / num_input_pipelines`.
+
+    Args:
+        pattern: str or Sequence. Records of `create_pretraining_data`: a path, a glob,
+            a comma-separated list of them or a sequence.
+        global_batch_size: int. Rows per step, over all pipelines.
+        start_step: int. The first step; batches are those of a run from step 0.
+        is_training: bool. Whether to shuffle endlessly instead of one pass.
+        num_input_pipelines: int. Number of processes that share each batch.
+        input_pipeline_id: int. Which of them this one is, from 0.
+        **options: Arguments of `PretrainingData`: `tokenizer`, `max_seq_length` (`T`)
+            and `seed`, which are required; `max_predictions_per_seq` (`P`), `masking`,
+            `packing`, `sample_draws` and `type_vocab_size`.
+
+    Returns:
+        `tf.data.Dataset` of dicts: `token_ids`, `segment_ids`, `padding_mask` int32
+        `[b, T]`, `mask_positions`, `mask_ids` int32 `[b, P]`, `mask_weights` float32
+        `[b, P]`, and `sentence_order_labels` int32 `[b]` if the records have them.
+
+    Raises:
+        UsageError: If the arguments do not fit together.
+        DataError: If the records are missing or do not fit the arguments.
 
     Example:
         >>> import albert_tf

@@ -29,7 +29,12 @@ from albert_tf.objectives.pretraining import (
 from albert_tf.storage import files, hubs
 from albert_tf.training.pretrain import find_objective
 from albert_tf.training.pretrain_batches import RunBatches
-from albert_tf.training.pretrain_inputs import card_paths, check_sizes
+from albert_tf.training.pretrain_inputs import (
+    card_paths,
+    check_eval_batch,
+    check_sizes,
+    memory_of_machine,
+)
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.step import EvaluationStep
@@ -93,6 +98,11 @@ def evaluate_records(
         config, bfloat16 = start.config, settings.precision == "bfloat16"
         segments = config.type_vocab_size
         check_sizes(settings, config, tokenizer)
+        # Of a run with longer rows, more places for masks are not a mistake.
+        most, length = given.get("max_predictions_per_seq"), settings.max_seq_length
+        rule = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
+        require((most or 0) <= length, rule, most)
+        check_eval_batch(settings, config, 1, memory_of_machine() or 0)
         data = RunBatches(settings, objective, tokenizer, 1, segments, trains=False)
         dtype = "mixed_bfloat16" if bfloat16 else "float32"
         model = make_pretrainer(settings, start, config, objective.head, dtype)

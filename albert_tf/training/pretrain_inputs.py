@@ -172,13 +172,8 @@ def check_batches(
             f"{' or '.join(map(str, sizes))}",
             size,
         )
-        what, elements = _largest_tensor(phase.settings, config)
-        fits = MAX_ELEMENTS // elements
-        most, reason = fits, f"make the {what} exceed {MAX_ELEMENTS:,} elements"
-        in_memory = memory // _bytes_per_row(phase.settings, config)
-        if memory and in_memory < most:
-            most = max(1, in_memory)
-            reason = f"exceed its {memory / 2**30:.0f} GiB of memory"
+        per_row = _bytes_per_row(phase.settings, config)
+        most, reason = _most_rows(phase.settings, config, memory, per_row)
         rows = size // replicas
         steps = (n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)
         require(
@@ -188,12 +183,41 @@ def check_batches(
             f"use --gradient_accumulation_steps={next(steps, rows)}",
             size // unit,
         )
-        require(
-            not settings.eval_file or settings.eval_batch_size // replicas <= fits,
-            f"--eval_batch_size must be at most {fits * replicas} (more would make the "
-            f"{what} exceed {MAX_ELEMENTS:,} elements)",
-            settings.eval_batch_size,
-        )
+        if settings.eval_file:
+            check_eval_batch(phase.settings, config, replicas, memory)
+
+
+def check_eval_batch(
+    settings: PretrainSettings, config: AlbertConfig, replicas: int, memory: int
+) -> None:
+    """Checks that the batches of an evaluation fit the devices.
+
+    Args:
+        settings: `PretrainSettings`.
+        config: `AlbertConfig`. Config of the model.
+        replicas: int. Number of devices that share a batch.
+        memory: int. Bytes that each of them has; 0 if unknown.
+
+    Raises:
+        UsageError: If they do not.
+    """
+    # At least the largest tensor, and what a softmax or an activation makes of it.
+    size = 2 if settings.precision == "bfloat16" else 4
+    per_row = 2 * size * _largest_tensor(settings, config)[1]
+    most, reason = _most_rows(settings, config, memory, per_row)
+    rule = f"--eval_batch_size must be at most {most * replicas} (more would {reason})"
+    fits = settings.eval_batch_size // replicas <= most
+    require(fits, rule, settings.eval_batch_size)
+
+
+def _most_rows(settings, config, memory: int, per_row: int) -> tuple[int, str]:
+    """Returns how many rows a device can compute at once, and what more would do."""
+    what, elements = _largest_tensor(settings, config)
+    most = MAX_ELEMENTS // elements
+    if memory and memory // per_row < most:
+        reason = f"exceed its {memory / 2**30:.0f} GiB of memory"
+        return max(1, memory // per_row), reason
+    return most, f"make the {what} exceed {MAX_ELEMENTS:,} elements"
 
 
 def _largest_tensor(settings: PretrainSettings, config) -> tuple[str, int]:

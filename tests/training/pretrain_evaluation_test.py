@@ -141,6 +141,8 @@ def test_a_head_about_pairs_that_was_not_trained(model_folder, records):
         ("masked_lm", {"eval_ngram": 2}, "--eval_ngram=2 requires --masking=albert"),
         ("masked_lm", {"max_eval_steps": -1}, "--max_eval_steps"),
         ("masked_lm", {"max_seq_length": 65}, "at most max_position_embeddings=64"),
+        ("masked_lm", {"max_predictions_per_seq": 65}, "--max_seq_length=64, rec.* 65"),
+        ("masked_lm", {"eval_batch_size": 10**9}, "--eval_batch_size must be at most "),
     ],
 )
 def test_mistakes(head, given, message, model_folder, records):

@@ -211,6 +211,10 @@ def check(monkeypatch):
             {"train_batch_size": 8, "eval_batch_size": 1024, "eval_file": "x"},
             "--eval_batch_size must be at most 682",
         ),
+        (
+            {"gib": 1, "train_batch_size": 1, "eval_batch_size": 43, "eval_file": "x"},
+            "at most 42 .more would exceed its 1 GiB of memory., received 43$",
+        ),
     ],
 )
 def test_batches_that_do_not_fit(check, changes, message):

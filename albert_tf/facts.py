@@ -6,10 +6,9 @@ Sources: ALBERT (arXiv:1909.11942), Tables 1, 3, 4, 12 and 2.
 import math
 from typing import Any, NamedTuple
 
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import PRESETS, AlbertConfig, generator_config
 
 MILLION = 1e6
-_BERTS = ("bert_base", "bert_large")
 # What `describe` returns in bytes -> its title in a table.
 _SIZES = {
     "weights": "weights",
@@ -92,41 +91,56 @@ def describe(
 
     Returns:
         dict with `parameters` by part, `total`, `with_heads` (masked LM and sentence
-        order), `bert` (the BERT of its size, or else the large one), `times_fewer`
+        order; of ELECTRA, that of the discriminator), `generator` (parameters that
+        ELECTRA's generator of the paper's size adds where embeddings are tied, else 0),
+        `bert` (the large one for models wider than base), `times_fewer`
         parameters than that one, `flops_per_token`, and bytes of pretraining on one
         device: `weights`, `gradients` and `optimizer` (the two slots of AdamW or LAMB),
         all in float32 under every precision; `all_reduced`, what each device
         contributes to the sum over devices in a step: every gradient in full, that of
         the token table, too, and a few sums that are not counted; `activations` and
-        `activations_recomputed`.
+        `activations_recomputed`, of the discriminator only.
     """
     length = sequence_length or config.max_position_embeddings
     parameters, total = config.parameter_counts(), config.num_parameters()
     if not config.has_pooler:
         parameters["pooler"] = 0
-    with_heads = config.num_parameters("pretraining")
-    bert = next((n for n in _BERTS if _size(n) == _size(config)), _BERTS[-1])
+    is_electra = config.family == "electra"
+    head = "discriminator" if is_electra else "pretraining"
+    with_heads = config.num_parameters(head)
+    generator = _generator(config) if is_electra else 0
+    trained = with_heads + generator
+    bert = "bert_large" if config.hidden_size > 768 else "bert_base"
     fewer = AlbertConfig.from_preset(bert).num_parameters() / total
     return {
         "parameters": parameters,
         "total": total,
         "with_heads": with_heads,
+        "generator": generator,
         "bert": bert,
         "times_fewer": round(fewer, 2),
         "flops_per_token": config.flops_per_token(length),
-        "weights": 4 * with_heads,
-        "gradients": 4 * with_heads,
-        "optimizer": 2 * 4 * with_heads,
-        "all_reduced": 4 * with_heads,
+        "weights": 4 * trained,
+        "gradients": 4 * trained,
+        "optimizer": 2 * 4 * trained,
+        "all_reduced": 4 * trained,
         "activations": bytes_per_value * activations(config, batch_size, length),
         "activations_recomputed": bytes_per_value
         * activations(config, batch_size, length, recompute=True),
     }
 
 
-def _size(model: AlbertConfig | str) -> tuple[int, int]:
-    config = AlbertConfig.from_preset(model) if isinstance(model, str) else model
-    return config.hidden_size, config.num_hidden_layers
+def _generator(config: AlbertConfig) -> int:
+    """Returns what ELECTRA's generator adds: Table 6 (arXiv:2003.10555), tied."""
+    size = 1 / 3 if config.hidden_size == 768 else 0.25
+    # The number of heads, which may not divide its width, changes no count.
+    generator = generator_config(config.replace(num_attention_heads=1), size, 1.0)
+    tied = 2 * config.embedding_size + sum(
+        count
+        for part, count in config.parameter_counts().items()
+        if part in ("token_embeddings", "position_embeddings", "segment_embeddings")
+    )
+    return generator.num_parameters("masked_lm") - tied
 
 
 def activations(
@@ -185,14 +199,14 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
         if paper:
             agrees = _yes_or_no(Comparison(name, row["total"], paper))
         cells = [row["parameters"][part] for part in parts]
-        cells += [row["total"], row["with_heads"]]
+        cells += [row["total"], row["with_heads"], row["generator"]]
         texts = [f"{cell / MILLION:.2f}" for cell in cells]
         fewer = f"{row['times_fewer']:.1f}x {row['bert'].removeprefix('bert_')}"
         counts[name] = [*texts, fewer, str(paper or "-"), agrees]
         flops = f"{row['flops_per_token'] / MILLION:,.1f}"
         costs[name] = [flops, *(_bytes(row[size]) for size in _SIZES)]
     names = [part.replace("_embeddings", "s").split("_")[-1] for part in parts]
-    names += ["total", "with heads", "BERT has", "paper", "agrees"]
+    names += ["total", "with heads", "generator", "BERT has", "paper", "agrees"]
     lines = ["parameters (millions)", *_lines("", names, counts)]
     names = ["MFLOP/token", *_SIZES.values()]
     title = "cost of a forward pass, memory, and bytes that a device sums with others"

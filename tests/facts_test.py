@@ -31,14 +31,19 @@ def test_counts_are_those_of_the_original(name):
 
 
 def test_parts_of_base_and_times_fewer_than_bert():
+    names = ("albert_base_v2", "bert_base", "albert_xxlarge_v2", "electra_small")
     albert, bert, other, electra = (
-        facts.describe(AlbertConfig.from_preset(name))
-        for name in ("albert_base_v2", "bert_base", "albert_xxlarge_v2", "electra_base")
+        facts.describe(AlbertConfig.from_preset(name)) for name in names
     )
     assert (albert["total"], bert["total"]) == (11_683_584, 109_482_240)
     assert (albert["bert"], albert["times_fewer"]) == ("bert_base", 9.37)
     assert (bert["bert"], bert["times_fewer"]) == ("bert_base", 1.0)
     assert (other["bert"], other["times_fewer"]) == ("bert_large", 1.51)
+    # The number of an `ElectraPretrainer`, counted in tests/models/electra_test.py.
+    assert electra["weights"] == 4 * (electra["with_heads"] + electra["generator"])
+    assert electra["weights"] == 4 * 14_196_219 and albert["generator"] == 0
+    assert electra["with_heads"] - electra["total"] == 257 * 256 + 257
+    assert (electra["bert"], electra["times_fewer"]) == ("bert_base", 8.12)
     large = facts.describe(AlbertConfig.from_preset("albert_large_v1"))
     assert (large["bert"], large["times_fewer"]) == ("bert_large", 18.95)
     assert bert["parameters"] == {

@@ -49,7 +49,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model, tokenizer.json or vocab.txt, for models that have none.",
+    "SentencePiece model, tokenizer.json or vocab.txt, if the model has none.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
     "do_lower_case",

@@ -66,7 +66,8 @@ def inspect_model(
             first, a middle and the last one.
         top_k: int. Number of answers to each mask.
         max_seq_length: int or None. Longer texts are cut. Default: the model's maximum.
-        tokenizer: str, path or None. Taken if the checkpoint contains none.
+        tokenizer: str, path or None. For checkpoints that contain none; another one
+            than they contain is refused.
         do_lower_case, keep_accents: bool or None. As for `FillMask.from_pretrained`.
 
     Returns:
@@ -105,8 +106,7 @@ def inspect_model(
     predictor.check_count("top_k", top_k)
     with open_checkpoint(path) as opened:
         found = any(name.startswith("mlm_head/") for name in opened.tensors)
-        given = None if opened.tokenizer else tokenizer
-        tokenizer = choose_tokenizer(opened, given, do_lower_case, keep_accents)
+        tokenizer = choose_tokenizer(opened, tokenizer, do_lower_case, keep_accents)
         head = "masked_lm" if found else None
         model = build_model(opened, head, report=logging.info)
         about = {"format": opened.format, "head": opened.head}

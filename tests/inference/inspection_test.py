@@ -163,9 +163,11 @@ def test_a_tokenizer_is_taken_where_there_is_none(tokenizer, tmp_path, model_fol
     given = {"tokenizer": SPIECE, "do_lower_case": True, "keep_accents": False}
     found = inspect_model(tmp_path / "bare", **given)
     assert found["format"] == "tf1" and found["texts"] == len(TEXTS)
-    # Of models that have one, it is not compared.
+    # Of models that have one, it is compared.
     other = WordPieceTokenizer(kinds.WORDPIECE_FILE).save(tmp_path / "other.txt")
-    assert inspect_model(model_folder("masked_lm"), ["a"], tokenizer=other)
+    assert inspect_model(model_folder("masked_lm"), ["a"], tokenizer=SPIECE)
+    with pytest.raises(UsageError, match="spm_model_file: is not the tokenizer of"):
+        inspect_model(model_folder("masked_lm"), ["a"], tokenizer=other)
 
 
 @pytest.mark.parametrize(

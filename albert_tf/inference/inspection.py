@@ -65,7 +65,8 @@ def inspect_model(
         layers: sequence of int. Layers whose attention is shown, from 1. Default: the
             first, a middle and the last one.
         top_k: int. Number of answers to each mask.
-        max_seq_length: int or None. Longer texts are cut. Default: the model's maximum.
+        max_seq_length: int or None. Longer texts are cut, but not a mask. Default: the
+            model's maximum.
         tokenizer: str, path or None. For checkpoints that contain none; another one
             than they contain is refused.
         do_lower_case, keep_accents: bool or None. As for `FillMask.from_pretrained`.
@@ -148,10 +149,19 @@ class _Inspector:
         return chosen
 
     def encode(self, text) -> list[int]:
-        """Returns the token ids of a text, cut to the longest row."""
-        tokenizer = self.tokenizer
-        ids = tokenizer.encode_masked(text)[: self.longest - 2]
-        return [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        """Returns the token ids of a text, cut to the longest row.
+
+        Raises:
+            UsageError: If a mask is cut off.
+        """
+        tokenizer, room = self.tokenizer, self.longest - 2
+        ids = tokenizer.encode_masked(text)
+        mask = tokenizer.id_to_token(tokenizer.mask_id)
+        rule = f"text: a {mask} lies behind the first {self.longest} tokens, where "
+        rule += "max_seq_length cuts"
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        require(tokenizer.mask_id not in ids[room:], rule, shown)
+        return [tokenizer.cls_id, *ids[:room], tokenizer.sep_id]
 
     def states_of(self, texts, rows, top_k) -> dict[str, Any]:
         """Returns the transitions of all rows and the answers to their masks."""

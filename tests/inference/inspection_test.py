@@ -164,7 +164,8 @@ def test_a_tokenizer_is_taken_where_there_is_none(tokenizer, tmp_path, model_fol
     found = inspect_model(tmp_path / "bare", **given)
     assert found["format"] == "tf1" and found["texts"] == len(TEXTS)
     # Of models that have one, it is compared.
-    other = WordPieceTokenizer(kinds.WORDPIECE_FILE).save(tmp_path / "other.txt")
+    other = tmp_path / "other.model"
+    other.write_bytes(kinds.trained(["the cat sat", "on a hill"], 30))
     assert inspect_model(model_folder("masked_lm"), ["a"], tokenizer=SPIECE)
     with pytest.raises(UsageError, match="spm_model_file: is not the tokenizer of"):
         inspect_model(model_folder("masked_lm"), ["a"], tokenizer=other)
@@ -177,6 +178,7 @@ def test_a_tokenizer_is_taken_where_there_is_none(tokenizer, tmp_path, model_fol
         ({"layers": [3]}, r"layers must be from 1 to 2 for .*, received \[3\]"),
         ({"layers": [0]}, "layers must be from 1 to 2"),
         ({"top_k": 0}, "top_k must be"),
+        ({"texts": ["a " * 30 + "[MASK]"]}, r"a \[MASK\] lies behind the first 24 tok"),
         ({"max_seq_length": 25}, "at most max_position_embeddings=24, received 25"),
     ],
 )

@@ -30,6 +30,7 @@ _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"
 _PLACES = ("path", "lines", "unit", "where", "note", "skipped")
 # Share of the training examples that is held back from sets with only two parts.
 _DEV_FRACTION = 0.1
+_NO_SPLIT = "; --dev_fraction=0 trains on all"
 # Share of truncated training examples that is worth a warning.
 _MANY = 0.05
 
@@ -192,7 +193,7 @@ def _with_dev(
     require(
         kept and held,
         f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
-        "evaluate on (questions about one text stay together)",
+        "evaluate on (questions about one text stay together)" + _NO_SPLIT,
     )
     if task.problem_type == SINGLE_LABEL:
         _check_left(train, kept, share)
@@ -216,7 +217,7 @@ def _check_left(train: Any, kept: Sequence[int], share: float) -> None:
             raise DataError(
                 f"{train.path}: dev_fraction={share} needs at least 2 examples of each "
                 f"label, and one of them left to train on, received {count} of "
-                f"{label!r}"
+                f"{label!r}{_NO_SPLIT}"
             )
 
 

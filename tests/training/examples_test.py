@@ -108,6 +108,7 @@ def test_no_label_is_lost_to_the_dev_examples(tmp_path, share, count):
     labels = ["usual"] * 40 + ["rare"] * count
     table.write_text("text\tlabel\n" + "".join(f"{x}\t{x}\n" for x in labels))
     message = f"a.tsv: dev_fraction={share} needs .* received {count} of 'rare'"
+    message += "; --dev_fraction=0 trains on all"
     with pytest.raises(DataError, match=message):
         read(table, dev_fraction=share)
     # Scores and several labels are no classes of which each needs a share.

@@ -72,8 +72,7 @@ def main(paths: list[str]) -> None:
     """Looks into the models, prints tables and writes the folder."""
     texts, folder = list(_TEXT.value), _OUTPUT_DIR.value
     if _INPUT_FILE.value:
-        lines = files.read_text(_INPUT_FILE.value).splitlines()
-        texts += [line for line in lines if line.strip()]
+        texts += filter(None, files.read_lines(_INPUT_FILE.value))
         if not texts:
             raise UsageError(f"--input_file={_INPUT_FILE.value}: holds no text")
     if not all(one.isdecimal() for one in _LAYERS.value or ()):

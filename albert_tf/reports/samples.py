@@ -179,7 +179,7 @@ def read_prompts(path: str) -> list[str]:
     """
     if not path:
         return list(PROMPTS)
-    lines = [line.strip() for line in files.read_text(path).splitlines()]
+    lines = files.read_lines(path)
     for number, line in enumerate(lines, 1):
         if line and MASK not in line:
             raise DataError(

@@ -175,6 +175,17 @@ def read_text(path: str | os.PathLike) -> str:
         raise DataError(f"{path}: not UTF-8 text (byte {e.start})") from None
 
 
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """Returns the lines of a UTF-8 file without white space around them.
+
+    Only line feeds and carriage returns end a line, not all that Unicode has for it.
+
+    Raises:
+        DataError: As `read_text`.
+    """
+    return [line.strip() for line in re.split(r"\r\n?|\n", read_text(path))]
+
+
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """Returns the object in a JSON file.
 

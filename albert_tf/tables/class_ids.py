@@ -102,8 +102,7 @@ def _listed_names(path: str) -> tuple[str, tuple[str, ...]]:
     for name in _NAME_FILES if path else ():
         beside = files.join(os.path.dirname(path), name)
         if files.exists(beside):
-            lines = map(str.strip, files.read_text(beside).splitlines())
-            return beside, tuple(filter(None, lines))
+            return beside, tuple(filter(None, files.read_lines(beside)))
     return "", ()
 
 

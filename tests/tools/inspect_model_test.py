@@ -52,11 +52,11 @@ def test_a_folder_of_two_models(run_inspect, tmp_path, model_folder):
 
 
 def test_texts_of_flags_and_of_a_file(run_inspect, tmp_path, model_folder):
-    (tmp_path / "texts.txt").write_text("the hill\n\nthe [MASK]\n")
+    (tmp_path / "texts.txt").write_text("the\u2028hill\n\nthe [MASK]\n")
     given = ("--text=a sheep", "--input_file=texts.txt", "--json", "--top_k=1")
     done = run_inspect(model_folder("masked_lm"), *given)
     found = json.loads(done.out)
-    assert found["texts"] == ["a sheep", "the hill", "the [MASK]"]
+    assert found["texts"] == ["a sheep", "the\u2028hill", "the [MASK]"]
     assert [one["text"] for one in found["models"][0]["answers"]] == ["the [MASK]"]
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from albert_tf.errors import DataError
 from albert_tf.inference import fill_mask
 from albert_tf.reports.samples import PROMPTS, read_prompts
 from tests.commands import run_command
@@ -53,6 +54,9 @@ def test_prompts(tmp_path):
     file = tmp_path / "prompts.txt"
     file.write_text("a [MASK] .\n\n  [MASK] b\n")
     assert read_prompts(str(file)) == ["a [MASK] .", "[MASK] b"]
+    file.write_bytes("a\x85 [MASK]\u2028 .\r\n\r\nb\r\n".encode())
+    with pytest.raises(DataError, match="line 3 must contain .*'b'"):
+        read_prompts(str(file))
     for text, message in (("a\n", "line 1 must contain"), ("\n", "is empty")):
         file.write_text(text)
         with pytest.raises(Exception, match=message):

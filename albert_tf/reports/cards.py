@@ -134,5 +134,9 @@ def _environment():
     environment = templates("reports")
     environment.filters["thousands"] = "{:,}".format
     environment.globals["sizes"] = _sizes
-    environment.filters["answers"] = lambda one: show_masks([one]).replace("|", r"\|")
+    line = lambda text: " ".join(text.split())  # noqa: E731
+    environment.filters["line"] = line  # a row of a table is one
+    environment.filters["answers"] = lambda one: line(show_masks([one])).replace(
+        "|", r"\|"
+    )
     return environment

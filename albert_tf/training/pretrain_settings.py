@@ -251,6 +251,16 @@ class PretrainSettings(TrainingSettings):
             f"sqrt({self.train_batch_size} / {REFERENCE_BATCH_SIZE}))"
         )
 
+    def describe_steps(self) -> str:
+        """Returns the steps of each phase for people, and their batches."""
+        what = "packed rows" if self.packing else "examples"
+        return ", then ".join(
+            f"{one.last_step - one.first_step:,} steps of "
+            f"{one.settings.train_batch_size:,} {what} of at most "
+            f"{one.settings.max_seq_length} tokens"
+            for one in phases_of(self)
+        )
+
     @property
     def num_predictions(self) -> int:
         """Masked tokens that a row of `max_seq_length` has room for."""

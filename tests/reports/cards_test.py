@@ -27,7 +27,7 @@ def card(
     **settings,
 ):
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
-    settings = PretrainSettings(preset="albert_base", **places, **settings)
+    settings = PretrainSettings(preset="albert_base", **{**places, **settings})
     settings = objective.complete(settings)
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card(
@@ -81,6 +81,11 @@ def test_limits_and_bias():
     assert mean.startswith("Mean difference: 0.500, without the last pair, whose words")
     alone = "\n".join(card(probe=[control]))
     assert "0.125 |" in alone and "Mean difference" not in alone
+    # A line feed, of a person or of a token, ends no row.
+    broken = {**first, "texts": ["he is\n[MASK] .", texts[1]]}
+    broken["answers"] = [[["a|b", 0.5], ["here\n", 0.25]], best[1]]
+    assert f"{row} 0.750 |" in card(probe=[broken])
+    assert listed in card(probe=[{**unknown, "texts": broken["texts"]}])
     # Nothing is printed that would mean nothing.
     lines = card(probe=[unknown])
     assert any(line.startswith("Bias was not probed, because") for line in lines)
@@ -109,6 +114,19 @@ def test_the_whole_card():
         (
             {"train_batch_size": 1024, "scale_learning_rate": True},
             "learning rate 0.00088 (0.00176 x sqrt(1024 / 4096))",
+        ),
+        (
+            {
+                "sequence_length_schedule": "128:124000,512:1000:96",
+                "packing": True,
+                "input_file": "of_{length}",
+            },
+            "124,000 steps of 4,096 packed rows of at most 128 tokens, then 1,000 steps"
+            " of 96 packed rows of at most 512 tokens; objective",
+        ),
+        (
+            {"packing": False},
+            "125,000 steps of 4,096 examples of at most 512 tokens; o",
         ),
         ({"ema_decay": 0.99}, "decay 0.99; this model has the last we"),
         (

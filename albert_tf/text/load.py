@@ -123,15 +123,21 @@ def _build(kind: type[Tokenizer], source: tuple, options, path: str) -> Tokenize
 def stored_options(folder: str) -> dict[str, bool]:
     """Returns the tokenizer's options that a folder names; empty if it names none.
 
+    The folder of a pretraining run names them in its record.
+
     Raises:
         DataError: If a file is damaged.
     """
-    for name in ("config.json", OPTION_FILE):
+    for name in ("config.json", OPTION_FILE, "run.json"):
         where = files.join(folder, name)
         values = files.read_json(where) if files.exists(where) else {}
+        if name == "run.json":
+            content = values.get("content")
+            values = content if isinstance(content, dict) else {}
+        elif name == "config.json" and values.get("format") != "albert_tf":
+            values = {}
         if name != OPTION_FILE:
-            is_ours = values.get("format") == "albert_tf"
-            values = is_ours and values.get("tokenizer") or {}
+            values = values.get("tokenizer") or {}
         rule = f"{where}: tokenizer must be an object"
         require(isinstance(values, dict), rule, values, error=DataError)
         if isinstance(values.get("strip_accents"), bool):  # Hugging Face's BERT

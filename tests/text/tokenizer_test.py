@@ -291,6 +291,7 @@ def test_files_that_are_no_byte_level_bpe(tmp_path):
             {"format": "albert_tf", "tokenizer": {"do_lower_case": False}},
         ),
         ("tokenizer_config.json", {"do_lower_case": False, "other": 1}),
+        ("run.json", {"content": {"tokenizer": {"do_lower_case": False}}}),
     ],
 )
 def test_a_model_folder_knows_its_options(tmp_path, file, values):

@@ -116,7 +116,7 @@ class Pretraining(Run):
         self.folder = RunFolder(settings)
         with open_checkpoint(path) if path else contextlib.nullcontext() as start:
             self.start = start
-            self.tokenizer = pretrain_inputs.load_run_tokenizer(settings)
+            self.tokenizer = pretrain_inputs.load_run_tokenizer(settings, start)
             pretrain_inputs.check_ngram(settings, self.folder.was_begun)
             self.config = pretrain_inputs.load_config(settings, start, self.tokenizer)
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)

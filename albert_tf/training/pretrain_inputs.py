@@ -13,6 +13,7 @@ from albert_tf import facts
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import check_path
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.records import card, shards
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import UsageError, require
@@ -29,6 +30,8 @@ def check_files(settings: PretrainSettings) -> None:
     """Raises what `pretrain` raises if config, tokenizer, records or weights lack."""
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
+    if not settings.spm_model_file:
+        return  # the checkpoint's, which is opened later
     tokenizer = load_run_tokenizer(settings)
     if settings.preset or settings.albert_config_file:
         check_sizes(settings, load_config(settings, None, tokenizer), tokenizer)
@@ -44,7 +47,8 @@ def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> 
     rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
     require(length <= longest, rule, length)
     settings.check_vocabulary(config, tokenizer.vocab_size)
-    config.check_pad_id(tokenizer.pad_id, settings.spm_model_file, UsageError)
+    source = settings.spm_model_file or settings.init_checkpoint
+    config.check_pad_id(tokenizer.pad_id, source, UsageError)
 
 
 def load_config(
@@ -89,13 +93,17 @@ def check_ngram(settings: PretrainSettings, was_begun: bool) -> None:
     require(fits, f"--ngram={ngram} requires --masking=albert", settings.masking)
 
 
-def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
+def load_run_tokenizer(
+    settings: PretrainSettings, start: Checkpoint | None = None
+) -> Tokenizer:
     """Loads the tokenizer with the options that the data cards of the records name.
 
     Training never tokenizes, so a wrong option would show only in the use of the model.
 
     Args:
         settings: `PretrainSettings`. Its options count where no card has any.
+        start: `Checkpoint` or None. The initial checkpoint, open, whose tokenizer is
+            taken if the settings name none.
 
     Raises:
         UsageError: If settings and cards contradict each other.
@@ -110,6 +118,11 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
             known = card.tokenizer_options(files.read_record(path))
             check_options(options, known, path)
             options = known | options
+    if not settings.spm_model_file:
+        given = {name: options.pop(name) for name in names if name in options}
+        chosen = choose_tokenizer(start, None, **given)
+        check_options(options, chosen.get_config(), start.path)
+        return chosen
     return load_tokenizer(settings.spm_model_file, **options)
 
 

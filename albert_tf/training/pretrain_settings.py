@@ -33,6 +33,7 @@ class PretrainSettings(TrainingSettings):
             separated by commas.
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
             model, a tokenizer.json, WordPiece's vocab.txt, or a folder with one.
+            Default: that of --init_checkpoint.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, bert (for records of --pair_policy=nsp),
             roberta, spanbert or electra (for records without labels, such as those of
@@ -120,7 +121,7 @@ class PretrainSettings(TrainingSettings):
     """
 
     input_file: str = setting(identity="data")
-    spm_model_file: str = setting(identity="tokenizer")
+    spm_model_file: str = setting("", identity="tokenizer")
     eval_file: str = setting("", identity=False)
     objective: str = "albert"
     pair_loss_weight: float = setting(1.0, minimum=0)
@@ -180,8 +181,10 @@ class PretrainSettings(TrainingSettings):
 
     def __post_init__(self):
         """Refuses settings that no run can have, before anything is read."""
-        for name in ("input_file", "output_dir", "spm_model_file"):
+        for name in ("input_file", "output_dir"):
             require(getattr(self, name), f"--{name} is required")
+        rule = "--spm_model_file is required without --init_checkpoint"
+        require(self.spm_model_file or self.init_checkpoint, rule)
         self._check_start()
         require(
             self.eval_file or not self.keep_best,

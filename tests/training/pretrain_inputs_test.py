@@ -148,6 +148,27 @@ def test_held_out_records_of_other_case_are_refused(cased, records):
         load_run_tokenizer(cased(eval_file=held_out))
 
 
+def test_the_tokenizer_is_that_of_the_initial_checkpoint(cased, tmp_path):
+    model, own = tiny.make_model("pretraining"), cased().spm_model_file
+    options = {"do_lower_case": False, "keep_accents": True}
+    for name, given in (("same", options), ("other", {}), ("none", None)):
+        tokenizer = None if given is None else albert_tf.load_tokenizer(own, **given)
+        path = tmp_path / name
+        albert_tf.save_pretrained(model, path, tokenizer=tokenizer)
+        start = {"spm_model_file": "", "init_checkpoint": str(path)}
+        settings = cased(**start, albert_config_file="")
+        pretrain_inputs.check_files(settings)
+        with open_checkpoint(path) as checkpoint:
+            if name == "same":
+                found = load_run_tokenizer(settings, checkpoint)
+                assert found.get_config() == tokenizer.get_config()
+                assert found.sha256 == tokenizer.sha256
+                continue
+            refused = {"other": "do_lower_case: .*other was", "none": "holds no token"}
+            with pytest.raises(ValueError, match=refused[name]):
+                load_run_tokenizer(settings, checkpoint)
+
+
 @pytest.mark.parametrize("change", ["no card", "a card without options"])
 def test_old_records_read_as_before(cased, change):
     if change == "no card":

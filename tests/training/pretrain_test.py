@@ -207,7 +207,8 @@ def small(tmp_path):
     """A model of two layers, and the settings of a run of one step with it."""
     config = albert_tf.AlbertConfig.from_dict(runs.SIZES)
     path = tmp_path / "small"
-    albert_tf.save_pretrained(albert_tf.AlbertPretrainer(config, seed=5), path)
+    model = albert_tf.AlbertPretrainer(config, seed=5)
+    albert_tf.save_pretrained(model, path, tokenizer=runs.SPIECE)
     lengths = {"num_train_steps": 1, "num_warmup_steps": 0, "learning_rate": 0.00176}
     return {"init_checkpoint": str(path), **lengths}
 
@@ -385,14 +386,14 @@ def test_a_mistake_costs_one_line(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_initial_checkpoint_is_opened_once_and_gives_the_config(
+def test_the_initial_checkpoint_is_opened_once_and_gives_config_and_tokenizer(
     small, tmp_path, monkeypatch
 ):
     stop = mock.Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr(pretrain.Pretraining, "train", stop)
     counts, path = count_openings(monkeypatch), small["init_checkpoint"]
     with pytest.raises(KeyboardInterrupt):
-        run_pretraining(tmp_path, **small, albert_config_file="")
+        run_pretraining(tmp_path, **small, albert_config_file="", spm_model_file="")
     assert counts == {("open", path): 1, ("verify", path): 1}
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert record["content"]["config"]["num_hidden_layers"] == 2

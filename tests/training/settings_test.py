@@ -57,7 +57,7 @@ PHASES = {
         ({"grow": True}, "--grow requires --init_checkpoint"),
         ({"albert_config_file": "x"}, "exactly one of --preset and --albert_config"),
         ({"preset": ""}, "exactly one of --preset and --albert_config"),
-        ({"spm_model_file": ""}, "--spm_model_file is required"),
+        ({"spm_model_file": ""}, "--spm_model_file is required without --init"),
     ],
 )
 def test_pretraining_refuses(changes, message):

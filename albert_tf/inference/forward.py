@@ -5,6 +5,7 @@ same rule of padding, so that they agree.
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -155,7 +156,9 @@ def _compiled(compute: Callable[[Mapping], Any], ranks: Mapping[str, int]) -> Fo
     import tensorflow as tf
 
     spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}
-    function = tf.function(compute, input_signature=[spec])
+    # By its code, TensorFlow would take the functions of several models for one that
+    # is traced again and again, and warn.
+    function = tf.function(functools.partial(compute), input_signature=[spec])
     return _as_arrays(alone_at_first(function), ranks)
 
 

@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.inference.forward import compile_head
@@ -43,6 +44,14 @@ def test_the_encoder_is_the_fused_one_and_follows_the_weights(monkeypatch):
     other = model({name: value[:3, :8] for name, value in batch.items()})
     np.testing.assert_allclose(now, other, atol=1e-5)
     assert np.abs(now - found[:3]).max() > 1e-3
+
+
+def test_several_models_in_one_process_are_traced_without_a_warning(caplog):
+    tf.get_logger().addHandler(caplog.handler)
+    for _ in range(5):
+        compile_head(make_model("text_classifier"), "text_classifier")(make_batch())
+    tf.get_logger().removeHandler(caplog.handler)
+    assert not [m for m in caplog.messages if "retracing" in m]
 
 
 def test_an_exit_rule_is_followed_with_the_fused_encoder():

@@ -68,7 +68,9 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
         if remote
         else f"COPY {name} /models/{name}",
     }
-    made = {files.join(parent, file): fill(file, **values) for file in _FILES}
+    # As the folder was given.
+    shown = str if remote or os.path.isabs(path) else os.path.relpath
+    made = {shown(files.join(parent, f)): fill(f, **values) for f in _FILES}
     for file, content in made.items():
         if files.exists(file) and files.read_bytes(file) != content.encode():
             raise UsageError(

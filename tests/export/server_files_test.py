@@ -99,6 +99,14 @@ def test_names_that_kubernetes_takes(tmp_path, folder, name):
     assert found == name and re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", found)
 
 
+@pytest.mark.parametrize(("path", "parent"), [("a/m", "a/"), ("./m/", ""), ("m", "")])
+def test_paths_are_as_they_were_given(path, parent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = server_files.make_server_files(path)
+    names = ("models.config", "batching.config", "Dockerfile", "kserve.yaml")
+    assert list(made) == [f"{parent}{name}" for name in names]
+
+
 def test_in_a_bucket():
     base = f"ram://{uuid.uuid4().hex}"
     made = server_files.make_server_files(f"{base}/m/")

@@ -7,6 +7,8 @@ token whether it was replaced.
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
 """
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -100,8 +102,10 @@ class ElectraPretrainer(HeadModel):
         known = f"embedding_sharing must be one of {', '.join(EMBEDDING_SHARING)}"
         fits = embedding_sharing in EMBEDDING_SHARING
         require(fits, known, embedding_sharing)
-        rule = "temperature must be positive"
-        require(temperature > 0, rule, temperature)
+        given = {"generator_size": generator_size, "generator_layers": generator_layers}
+        for name, value in {**given, "temperature": temperature}.items():
+            fits = isinstance(value, numbers.Real) and value > 0
+            require(fits, f"{name} must be a positive number", value)
         if share_encoder:
             rule = "share_encoder: generator_size must be 1, as both are of one width"
             require(generator_size == 1, rule, generator_size)

@@ -254,12 +254,14 @@ def test_numbers_of_parameters():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"generator_size": 0}, "generator_size must be positive, received 0"),
+        ({"generator_size": 0}, "generator_size must be a positive number, received 0"),
+        ({"generator_layers": "a"}, "_layers must be a positive .* received 'a"),
+        ({"temperature": None}, "temperature must be a positive number, received None"),
         ({"generator_size": 1e300}, r"generator_size must be at most 16, r"),
-        ({"generator_layers": -1}, "generator_layers must be positive, received -1"),
+        ({"generator_layers": -1}, "generator_layers must be a positive .* -1"),
         ({"generator_size": 0.75}, "generator_size=0.75: .* number of heads, 2 .* 9"),
         ({"embedding_sharing": "half"}, "must be one of tied, dis.* 'half'"),
-        ({"temperature": 0}, "temperature must be positive, received 0"),
+        ({"temperature": 0}, "temperature must be a positive number, received 0"),
         ({"share_encoder": True}, "share_encoder: generator_size must be 1.* 0.25"),
         (
             {"share_encoder": True, "generator_size": 1, "generator_layers": 2},

@@ -3,6 +3,7 @@
 Legend: `B` batch, `T` sequence.
 """
 
+import inspect
 import os
 import warnings
 from collections.abc import Iterable
@@ -119,17 +120,19 @@ class ConfiguredModel(Configured, keras.Model):
         Raises:
             UsageError: If the model has no such label.
         """
-        data = kwargs.get("validation_data")
+        # By name, even what was given by its place.
+        given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
+        data = given.get("validation_data")
         if isinstance(data, tuple | list):
             x_dev, *labels = data
             labels[:1] = map(self._targets, labels[:1])
-            kwargs["validation_data"] = (self._encoded(x_dev), *labels)
+            given["validation_data"] = (self._encoded(x_dev), *labels)
         elif data is not None:
-            kwargs["validation_data"] = self._encoded(data)
+            given["validation_data"] = self._encoded(data)
         weights = weight_names(self) if self._untrained else {}
         before = {k: ops.convert_to_numpy(weights[k]) for k in self._untrained}
-        y = self._targets(y)
-        history = super().fit(self._encoded(x), y, *args, **kwargs)
+        given |= {"x": self._encoded(x), "y": self._targets(y)}
+        history = super().fit(**given)
         # What the loss does not read keeps its values.
         after = {k: ops.convert_to_numpy(weights[k]) for k in before}
         self.mark_untrained(k for k in before if (before[k] == after[k]).all())

@@ -159,6 +159,9 @@ def test_segments_that_are_not_there_in_a_data_set(has_labels):
     if has_labels:
         with pytest.raises(tf.errors.InvalidArgumentError, match="type_vocab_size=1"):
             model.fit(rows([0] * 4), validation_data=rows([0, 0, 0, 1]))
+        by_place = (None, None, 1, 0, None, 0.0, rows([0, 0, 0, 1]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="type_vocab_size=1"):
+            model.fit(rows([0] * 4), *by_place)
     # As in arrays, they may have any type.
     for dtype in ("bool", "uint8", "float32"):
         ids = np.full((2, 4), 5)

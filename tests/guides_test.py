@@ -8,11 +8,15 @@ import albert_tf
 from tests.documents import ROOT
 
 PAGES = {page.stem: page.read_text() for page in ROOT.glob("docs/guides/*.md")}
-OTHERS = {"index", "sample_one", "which_export", "coming_from", "my_language", "domain"}
+OTHERS = {"index", "which_export", "coming_from", "my_language", "domain"}
 TASKS = sorted(set(PAGES) - OTHERS)
 CELL = re.compile(
     r"^```\{code-cell\}[^\n]*\n((?:---\n.*?^---\n)?)(.*?)^```", re.M | re.S
 )
+
+
+def test_the_pages_about_no_task_are_there():
+    assert OTHERS <= set(PAGES)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -67,7 +67,7 @@ def test_one_answer_to_all_scores_a_half(tmp_path, monkeypatch):
     assert found == {"mlm": 0.75, "pairs": 0.5}
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 def test_a_small_study_of_sharing(tmp_path):
     write_tables(tmp_path)
     folder = tmp_path / "study"

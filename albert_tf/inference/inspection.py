@@ -156,9 +156,7 @@ class _Inspector:
         """
         tokenizer, room = self.tokenizer, self.longest - 2
         ids = tokenizer.encode_masked(text)
-        mask = tokenizer.id_to_token(tokenizer.mask_id)
-        rule = f"text: a {mask} lies behind the first {self.longest} tokens, where "
-        rule += "max_seq_length cuts"
+        rule = f"text: a mask lies behind max_seq_length={self.longest}, which cuts"
         shown = text if len(text) <= 60 else f"{text[:57]}..."
         require(tokenizer.mask_id not in ids[room:], rule, shown)
         return [tokenizer.cls_id, *ids[:room], tokenizer.sep_id]

@@ -27,14 +27,9 @@ from albert_tf.objectives.pretraining import (
     Objective,
 )
 from albert_tf.storage import files, hubs
+from albert_tf.training import pretrain_inputs
 from albert_tf.training.pretrain import find_objective
 from albert_tf.training.pretrain_batches import RunBatches
-from albert_tf.training.pretrain_inputs import (
-    card_paths,
-    check_eval_batch,
-    check_sizes,
-    memory_of_machine,
-)
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.step import EvaluationStep
@@ -77,7 +72,8 @@ def evaluate_records(
         DataError: If the files are damaged.
     """
     path = os.fspath(path)
-    cards = [files.read_json(p) for p in card_paths(shards.find_shards(eval_file))]
+    paths = pretrain_inputs.card_paths(shards.find_shards(eval_file))
+    cards = [files.read_json(p) for p in paths]
     with open_checkpoint(path) as start:
         recorded = _recorded(path)
         values = {**_of_model(start, cards), **recorded, "max_eval_steps": 0}
@@ -97,12 +93,13 @@ def evaluate_records(
         settings = objective.complete(settings)
         config, bfloat16 = start.config, settings.precision == "bfloat16"
         segments = config.type_vocab_size
-        check_sizes(settings, config, tokenizer)
+        pretrain_inputs.check_sizes(settings, config, tokenizer)
         # Of a run with longer rows, more places for masks are not a mistake.
         most, length = given.get("max_predictions_per_seq"), settings.max_seq_length
         rule = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
         require((most or 0) <= length, rule, most)
-        check_eval_batch(settings, config, 1, memory_of_machine() or 0)
+        memory = pretrain_inputs.memory_of_machine() or 0
+        pretrain_inputs.check_eval_batch(settings, config, 1, memory)
         data = RunBatches(settings, objective, tokenizer, 1, segments, trains=False)
         dtype = "mixed_bfloat16" if bfloat16 else "float32"
         model = make_pretrainer(settings, start, config, objective.head, dtype)

@@ -3,10 +3,13 @@
 Sources: ALBERT (arXiv:1909.11942), Tables 1, 3, 4, 12 and 2.
 """
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
 from albert_tf.config import PRESETS, AlbertConfig, generator_config
+from albert_tf.errors import require
+from albert_tf.settings import check_fields, setting
 
 MILLION = 1e6
 # What `describe` returns in bytes -> its title in a table.
@@ -51,6 +54,47 @@ INCONSISTENCIES = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A training on one device, whose time and price are estimated.
+
+    Attributes:
+        num_train_tokens: Tokens that a training reads, in all passes. Its FLOPs (those
+            of three forward passes), hours and cost are then shown, too.
+        device_teraflops: Peaks of devices to compare, in TFLOP/s at the precision of
+            the training.
+        utilization: Share of the peak that a training reaches. An assumption: it
+            differs by model, batch and device.
+        cost_per_hour: Price of an hour of the machine. What training costs is then
+            shown, too, and in a report what the steps that are left will cost at the
+            last speed.
+    """
+
+    num_train_tokens: float = setting(above=0)
+    device_teraflops: tuple[str, ...] = setting()
+    utilization: float = setting(0.3, above=0, maximum=1)
+    cost_per_hour: float | None = setting(None, above=0)
+
+    def __post_init__(self):
+        check_fields(self)
+        peaks = self.device_teraflops
+        fit = [p.replace(".", "", 1).isdecimal() and float(p) > 0 for p in peaks]
+        require(fit and all(fit), "--device_teraflops must be decimals above 0", peaks)
+
+    def costs(self, flops_per_token: int) -> dict[str, Any]:
+        """Returns FLOPs, and by device hours and, with a price, the cost.
+
+        Args:
+            flops_per_token: int. Of the forward pass. The backward pass has twice as
+                many.
+        """
+        flops = 3 * flops_per_token * self.num_train_tokens
+        in_hour, price = 3600e12 * self.utilization, self.cost_per_hour
+        hours = {p: flops / (float(p) * in_hour) for p in self.device_teraflops}
+        cost = {peak: price * time for peak, time in hours.items() if price}
+        return {"training_flops": flops, "hours": hours, "cost": cost}
+
+
 class Comparison(NamedTuple):
     """One of our numbers next to the paper's.
 
@@ -80,6 +124,7 @@ def describe(
     batch_size: int = 32,
     sequence_length: int | None = None,
     bytes_per_value: int = 4,
+    training: Training | None = None,
 ) -> dict[str, Any]:
     """Returns sizes and costs of one model.
 
@@ -88,6 +133,7 @@ def describe(
         batch_size: int. Batch size of the activations.
         sequence_length: int or None. Default: the model's longest.
         bytes_per_value: int. 4 for float32, 2 for bfloat16.
+        training: `Training` or None. A training to estimate.
 
     Returns:
         dict with `parameters` by part, `total`, `with_heads` (masked LM and sentence
@@ -99,7 +145,8 @@ def describe(
         all in float32 under every precision; `all_reduced`, what each device
         contributes to the sum over devices in a step: every gradient in full, that of
         the token table, too, and a few sums that are not counted; `activations` and
-        `activations_recomputed`, of the discriminator only.
+        `activations_recomputed`, of the discriminator only; with a training what
+        `Training.costs` returns, of the discriminator, too.
     """
     length = sequence_length or config.max_position_embeddings
     parameters, total = config.parameter_counts(), config.num_parameters()
@@ -127,6 +174,7 @@ def describe(
         "activations": bytes_per_value * activations(config, batch_size, length),
         "activations_recomputed": bytes_per_value
         * activations(config, batch_size, length, recompute=True),
+        **(training.costs(config.flops_per_token(length)) if training else {}),
     }
 
 
@@ -192,7 +240,7 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
     """Returns a text table of several models; `options` as for `describe`."""
     rows = {name: describe(config, **options) for name, config in configs.items()}
     parts = list(next(iter(rows.values()))["parameters"])
-    counts, costs = {}, {}
+    counts, costs, trained = {}, {}, {}
     for name, row in rows.items():
         paper = PAPER_PARAMETERS.get(name.removesuffix("_v1").removesuffix("_v2"))
         agrees = "-"
@@ -205,12 +253,20 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
         counts[name] = [*texts, fewer, str(paper or "-"), agrees]
         flops = f"{row['flops_per_token'] / MILLION:,.1f}"
         costs[name] = [flops, *(_bytes(row[size]) for size in _SIZES)]
+        for peak in row.get("hours", ()):
+            cells = [f"{row[key][peak]:,.1f}" for key in ("hours", "cost") if row[key]]
+            flops = f"{row['training_flops']:.1e}"
+            trained[f"{name}, {peak} TFLOP/s"] = [flops, *cells]
     names = [part.replace("_embeddings", "s").split("_")[-1] for part in parts]
     names += ["total", "with heads", "generator", "BERT has", "paper", "agrees"]
     lines = ["parameters (millions)", *_lines("", names, counts)]
     names = ["MFLOP/token", *_SIZES.values()]
     title = "cost of a forward pass, memory, and bytes that a device sums with others"
     lines += ["", title, *_lines("", names, costs)]
+    if training := options.get("training"):
+        title = f"training at {training.utilization:.0%} of the peak (an assumption)"
+        names = ["FLOPs", "hours", "cost"][: 3 if training.cost_per_hour else 2]
+        lines += ["", title, *_lines("", names, trained)]
     return "\n".join(lines)
 
 
@@ -234,7 +290,7 @@ def _yes_or_no(row: Comparison) -> str:
 def _lines(title: str, names: list[str], rows: dict[str, list[str]]) -> list[str]:
     """Returns a table with the names of its columns above it."""
     width = max(map(len, rows))
-    places = [max(9, len(name)) + 2 for name in names]
+    places = [max(10, len(name)) + 2 for name in names]
     return [
         f"{what:<{width}}"
         + "".join(f"{cell:>{n}}" for cell, n in zip(cells, places, strict=True))

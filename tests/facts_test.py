@@ -6,6 +6,7 @@ import pytest
 
 from albert_tf import facts
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.errors import UsageError
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.optimizers.lamb import Lamb
 from tests.tiny import make_model
@@ -101,6 +102,41 @@ def test_activations_by_hand():
     assert row["activations"] == 2 * 35 * (2 * 2 + 4 * block)
 
 
+def test_training_by_hand():
+    config = AlbertConfig.from_preset("albert_base_v2")
+    plan = facts.Training(1e9, ("123", "0.5"), utilization=0.25, cost_per_hour=3.0)
+    row = facts.describe(config, sequence_length=128, training=plan)
+    assert row["training_flops"] == 3e9 * config.flops_per_token(128)
+    seconds = row["training_flops"] / (0.25 * 123e12)
+    assert row["hours"]["123"] == pytest.approx(seconds / 3600)
+    assert row["hours"]["0.5"] == pytest.approx(246 * row["hours"]["123"])
+    assert row["cost"] == pytest.approx({p: 3 * h for p, h in row["hours"].items()})
+    shown = facts.table({"base": config}, sequence_length=128, training=plan)
+    *_, title, names, first, _ = shown.splitlines()
+    assert title == "training at 25% of the peak (an assumption)"
+    assert names.split() == ["FLOPs", "hours", "cost"]
+    assert first.split() == ["base,", "123", "TFLOP/s", "5.2e+17", "4.7", "14.2"]
+    without = facts.Training(1e9, ("123",))
+    assert facts.describe(config, training=without)["cost"] == {}
+    shown = facts.table({"base": config}, training=without)
+    assert shown.splitlines()[-2].split() == ["FLOPs", "hours"]
+
+
+@pytest.mark.parametrize("wrong", [(), ("0",), ("312", "-1"), ("nan",), ("A100",)])
+def test_peaks_that_are_not_positive_are_refused(wrong):
+    with pytest.raises(UsageError, match="--device_teraflops must be decimals above 0"):
+        facts.Training(1e9, wrong)
+
+
+@pytest.mark.parametrize("name", ["num_train_tokens", "utilization", "cost_per_hour"])
+def test_other_values_that_are_not_positive_are_refused(name):
+    for value in (0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match=f"--{name} must be .*received {value}"):
+            facts.Training(
+                **{"num_train_tokens": 1e9, name: value}, device_teraflops=("1",)
+            )
+
+
 def test_command(tmp_path, run_python):
     tool = ROOT / "tools/facts.py"
     result = run_python(tool)
@@ -115,6 +151,13 @@ def test_command(tmp_path, run_python):
     result = run_python(tool, f"--config_file={path}", "--json", "--batch_size=3")
     models = json.loads(result.stdout)["models"]
     assert list(models) == [str(path)]
+    training = ("--num_train_tokens=8e9", "--device_teraflops=123,312")
+    result = run_python(tool, "--preset=albert_base_v2", "--json", *training)
+    (row,) = json.loads(result.stdout)["models"].values()
+    assert list(row["hours"]) == ["123", "312"] and row["cost"] == {}
+    result = run_python(tool, "--utilization=0.5")
+    assert result.returncode == 2
+    assert "--utilization: only used with --num_train_tokens" in result.stderr
     result = run_python(tool, "--preset=albert_huge")
     assert result.returncode == 2
     assert result.stderr.startswith("error: --preset: must be one of albert_b")

@@ -3,7 +3,8 @@
 It prints parameters by part, how many times as many BERT has, FLOPs per token (a
 multiply-add counts as two), the memory of weights, gradients, optimizer and
 activations, and the bytes that devices sum in every step. Sharing weights saves
-parameters, not time.
+parameters, not time. With --num_train_tokens and --device_teraflops, it estimates the
+FLOPs, hours and cost of a training.
 
 Example: `albert-tf facts --preset=albert_base_v2,bert_base --batch_size=64`
 """
@@ -16,7 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli.flags import define_alias
+from albert_tf import facts
+from albert_tf.cli.flags import define_alias, define_settings, read_settings, refuse
 from albert_tf.cli.run import run
 
 _PRESET = flags.DEFINE_list("preset", [], "Presets to describe. Default: all.")
@@ -35,13 +37,13 @@ _PRECISION = flags.DEFINE_enum(
     "precision", "float32", ["float32", "bfloat16"], "Precision of the activations."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print JSON.")
+define_settings(facts.Training, required=False)
 define_alias("config_file", "albert_config_file")
 define_alias("train_batch_size", "batch_size")
 
 
 def main() -> None:
     """Prints the tables."""
-    from albert_tf import facts
     from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.errors import UsageError
 
@@ -58,13 +60,17 @@ def main() -> None:
         "sequence_length": _MAX_SEQ_LENGTH.value,
         "bytes_per_value": 4 if _PRECISION.value == "float32" else 2,
     }
+    if flags.FLAGS.num_train_tokens is None:
+        refuse("only used with --num_train_tokens", facts.Training)
+    else:
+        options["training"] = read_settings(facts.Training)
     if _JSON.value:
         rows = {name: facts.describe(c, **options) for name, c in configs.items()}
         paper = [{**r._asdict(), "agrees": r.agrees} for r in facts.comparisons()]
         print(json.dumps({"models": rows, "paper": paper}, indent=2))
         return
     print(facts.table(configs, **options))
-    if not _CONFIG_FILE.value:
+    if not _CONFIG_FILE.value and "training" not in options:
         print("\n" + facts.paper_table())
 
 

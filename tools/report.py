@@ -31,8 +31,8 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 _COST_PER_HOUR = flags.DEFINE_float(
     "cost_per_hour",
     None,
-    "Price of an hour of the machine. The page then shows what training has cost, and "
-    "what the steps that are left will cost at the last speed.",
+    "Price of an hour of the machine. What training costs is then shown, too, and in a "
+    "report what the steps that are left will cost at the last speed.",
     lower_bound=0.0,
 )
 _SAMPLES = flags.DEFINE_bool(

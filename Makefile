@@ -70,15 +70,15 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/workspace.py docs/_work
-	rm -rf docs/_build/html docs/api/names
-	$(BIN)/python -m sphinx $(SPHINX_FLAGS) docs docs/_build/html
+	rm -rf docs/_build/html docs/_build/doctrees docs/api/names
+	$(BIN)/python -m sphinx $(SPHINX_FLAGS) -d docs/_build/doctrees docs docs/_build/html
 	DOCS_HTML=docs/_build/html $(BIN)/python -m pytest tests/docs $(PYTEST_FLAGS)
 
 notebooks: docs
 	$(BIN)/python docs/keep_outputs.py
 
 linkcheck: docs
-	$(BIN)/python -m sphinx -b linkcheck docs docs/_build/linkcheck
+	$(BIN)/python -m sphinx -b linkcheck -d docs/_build/doctrees docs docs/_build/linkcheck
 
 lint: install-dev
 	$(BIN)/ruff check .

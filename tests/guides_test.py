@@ -27,12 +27,14 @@ def test_names_of_the_package_exist(name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_guide_begins_with_a_command_and_ends_with_a_picture(name):
-    cells = [(options, code) for options, code in CELL.findall(PAGES[name])]
+    cells = CELL.findall(PAGES[name])
     shown = [code for options, code in cells if "remove-cell" not in options]
     assert shown[0].startswith("%%sh\n") and "albert-tf " in shown[0]
     assert not shown[1].startswith("%%sh") and len(shown[1].splitlines()) <= 10
     pictures = [options for options, code in cells if "plt." in code]
-    assert pictures and all("alt: " in options for options in pictures)
+    assert "plt." in shown[-1] and all("alt: " in options for options in pictures)
+    after = PAGES[name].split(shown[-1])[-1]
+    assert re.findall("^#+ (.*)", after, re.M) == ["Read on"]
 
 
 def test_the_tables_of_other_libraries_lead_here():

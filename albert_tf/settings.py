@@ -36,7 +36,8 @@ class Description:
         identity: bool or str. Whether the value decides the result of a run, which is
             resumed only with the same one; a str instead names the content that decides
             (see `training.run_folder`), or is `"follows"` for a value that other
-            settings or the content may decide.
+            settings or the content may decide, or `"recorded"` for one that is on
+            record but may change.
         minimum, above, maximum, below: float. The range, with or without its ends. If
             only the lower end is given, any finite number above it fits.
     """

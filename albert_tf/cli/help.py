@@ -62,7 +62,7 @@ GROUPS = {
     ),
     "devices and speed": (
         "distribution num_processes num_workers runner",
-        "num_devices tpu_name worker_timeout jit_compile fuse_elementwise "
+        "num_devices tpu_name worker_timeout depth jit_compile fuse_elementwise "
         "deterministic iterations_per_loop predict_batch_size batch_size block_size "
         "max_batch_tokens rows_per_part beam_option",
     ),
@@ -76,7 +76,8 @@ GROUPS = {
     "measurements": (
         "topic steps rounds num_texts shapes recording_dir scale work_dir sst2_dir "
         "cola_dir",
-        "max_bytes seconds sizes memory_megabytes memory_gigabytes imitate_bfloat16",
+        "max_bytes seconds sizes num_layers memory_megabytes memory_gigabytes "
+        "imitate_bfloat16",
     ),
 }
 

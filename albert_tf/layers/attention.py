@@ -112,7 +112,8 @@ class SelfAttention(ConfiguredLayer):
 
         Args:
             x: `[B, T, D]`. The input.
-            bias: tensor or None. From `attention_bias`.
+            bias: tensor, callable or None. From `attention_bias`, or what applies it
+                to the scores.
             training: bool. Not used here.
             weights: tuple or None. From `read`; None reads them now.
             probs_dropout: callable or None. Applied to the probabilities.
@@ -129,7 +130,9 @@ class SelfAttention(ConfiguredLayer):
         scores = ops.matmul(q * scale, ops.swapaxes(k, 2, 3))
         # The softmax is computed in float32 or more.
         scores = ops.cast(scores, keras.backend.result_type(x.dtype, "float32"))
-        if bias is not None:
+        if callable(bias):
+            scores = bias(scores)
+        elif bias is not None:
             # Keras casts a layer's arguments to the compute dtype.
             scores = scores + ops.cast(bias, scores.dtype)
         # Keras warns of a softmax over one value, which a sequence of length 1 has.

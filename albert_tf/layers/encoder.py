@@ -10,10 +10,13 @@ import keras
 from keras import ops
 from keras.initializers import GlorotUniform
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, LayerWeights
+from albert_tf.errors import require
+from albert_tf.layers import depth
 from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.ops import (
     ConfiguredLayer,
+    GivenSeeds,
     gather_places,
     get_activation,
     linear,
@@ -56,6 +59,7 @@ class EncoderOutput(NamedTuple):
     """The outputs of `SharedEncoder`."""
 
     sequence_output: keras.KerasTensor  # [B, T, D]
+    # Empty without `every_layer`:
     hidden_states: tuple  # the projected embeddings, then every block's [B, T, D]
     attentions: tuple  # every block's probabilities [B, N, T, T]
 
@@ -82,6 +86,8 @@ class SharedEncoder(ConfiguredLayer):
             computed, `[U, 1, D]`: the last block then costs a fraction, since the
             others are read there but neither read nor are transformed.
         num_blocks: int or None. How many rows of the table are applied; None for all.
+        every_layer: bool. Whether states and probabilities of every block are wanted,
+            which a loop does not keep (`depth.depth_form`).
 
     Returns:
         `EncoderOutput`.
@@ -146,6 +152,7 @@ class SharedEncoder(ConfiguredLayer):
         seeds=None,
         readers=None,
         num_blocks=None,
+        every_layer=True,
     ):
         x = self.project(x)
         bias = attention_bias(padding_mask, pack_ids)
@@ -153,22 +160,84 @@ class SharedEncoder(ConfiguredLayer):
         run = {"training": training, "seeds": seeds}
         hidden_states, attentions = [x], []
         num_blocks = num_blocks or len(self.table)
-        for number in range(num_blocks):
+        first = 0
+        if depth.current_form() != depth.UNROLLED:
+            require(not every_layer, "depth_form: loops keep no layer but the last")
+            # Few tokens read the last block, which is another computation.
+            first = num_blocks - (readers is not None)
+            x = self._apply_in_loops(first, x, tensors, bias, **run)
+        for number in range(first, num_blocks):
             reading = readers if number == num_blocks - 1 else None
             if reading is not None:
                 bias = attention_bias(padding_mask, pack_ids, reading)
             x, probs = self.apply_block(number, x, tensors, bias, reading, **run)
             hidden_states.append(x)
             attentions.append(probs)
+        if not every_layer:
+            hidden_states, attentions = [], []
         return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
+
+    def _apply_in_loops(self, num_blocks, x, tensors, bias, training, seeds):
+        """Applies the first rows of the table; those that repeat, in loops."""
+        recompute = depth.current_form() == depth.LOOP_REMAT
+        per_block = 0
+        if training:
+            rates = self.attention_dropout.rate, *2 * [self.hidden_dropout.rate]
+            per_block = sum(rate > 0 for rate in rates)
+        # Keras's own generator has a state, which a loop cannot change.
+        fits = not per_block or seeds is not None
+        require(fits, "depth_form: dropout in a loop needs StepSeeds")
+        bias = self._bias_for_loops(bias)
+        for first, period, count in depth.stretches(self.table[:num_blocks]):
+            rows = range(first, first + period)
+            if count == 1:
+                x, _ = self.apply_block(first, x, tensors, bias, None, training, seeds)
+                continue
+            masks, taken = period * per_block, None
+            if masks:  # the seeds that the same rows would get one after another
+                taken = ops.reshape(seeds.take(count * masks), (count, masks, 2))
+            of_rows = [tensors[row] for row in rows]
+
+            def body(number, x, weights, rows=rows, taken=taken, like=of_rows):
+                own = keras.tree.pack_sequence_as(like, list(weights))
+                own = dict(zip(rows, own, strict=True))
+                given = None
+                if taken is not None:
+                    given = GivenSeeds(ops.take(taken, number, axis=0))
+                for row in rows:
+                    x, _ = self.apply_block(row, x, own, bias, None, training, given)
+                return x
+
+            weights = keras.tree.flatten(of_rows)
+            x = depth.repeat(body, x, count, weights, recompute)
+        return x
+
+    def _bias_for_loops(self, bias):
+        if bias is None:
+            return None
+        # Where oneDNN is on, TensorFlow's optimizer fuses the product of scaled queries
+        # with an addition. In a loop the fused operation never runs, and the function
+        # returns empty tensors, without an error. It does not look for a subtraction.
+        negated = -ops.cast(bias, self.compute_dtype)
+        return lambda scores: scores - ops.cast(negated, scores.dtype)
 
     def project(self, x):
         """Returns the embeddings `[B, T, E]` as the first block reads them."""
         return x if self.embedding_projection is None else self.embedding_projection(x)
 
-    def read(self) -> tuple[list, list]:
-        """Returns the weights of attentions and of feed-forwards, for one forward."""
-        return [x.read() for x in self.attentions], [x.read() for x in self.ffns]
+    def read(self) -> list[LayerWeights]:
+        """Returns what every row of the table reads, as tensors, for one forward."""
+        columns = (
+            self.attentions,
+            self.attention_layer_norms,
+            self.ffns,
+            self.ffn_layer_norms,
+        )
+        read = [[layer.read() for layer in column] for column in columns]
+        return [
+            LayerWeights(*(column[i] for column, i in zip(read, row, strict=True)))
+            for row in self.table
+        ]
 
     def apply_block(
         self, number, x, tensors, bias, readers=None, training=False, seeds=None
@@ -178,7 +247,7 @@ class SharedEncoder(ConfiguredLayer):
         Args:
             number: int. Index of the row.
             x: `[B, T, D]`.
-            tensors: tuple. From `read`.
+            tensors: list or dict. From `read`, by the numbers of the rows.
             bias: From `attention_bias`, for the readers if there are any.
             readers: `attention.Readers` or None. The only tokens to be computed.
             training, seeds: As for `call`.
@@ -186,28 +255,29 @@ class SharedEncoder(ConfiguredLayer):
         Returns:
             The states `[B, T, D]`, or `[U, 1, D]` of the readers; the probabilities.
         """
-        row, (attentions, ffns) = self.table[number], tensors
+        row, weights = self.table[number], tensors[number]
 
         def drop_probs(probs):
             return self.attention_dropout(probs, training=training, seeds=seeds)
 
-        def add_and_norm(norm, x, update):
+        def add_and_norm(norm, x, update, weights):
             update = self.hidden_dropout(update, training=training, seeds=seeds)
-            return norm(x + update)
+            return norm.normalize(x + update, *weights)
 
         update, probs = self.attentions[row.attention](
             x,
             bias=bias,
-            weights=attentions[row.attention],
+            weights=weights.attention,
             probs_dropout=drop_probs,
             readers=readers,
         )
         if readers is not None:
             x = gather_places(x, readers.places[:, None])
         norm = self.attention_layer_norms[row.attention_layer_norm]
-        x = add_and_norm(norm, x, update)
-        update = self.ffns[row.ffn](x, weights=ffns[row.ffn])
-        return add_and_norm(self.ffn_layer_norms[row.ffn_layer_norm], x, update), probs
+        x = add_and_norm(norm, x, update, weights.attention_layer_norm)
+        update = self.ffns[row.ffn](x, weights=weights.ffn)
+        norm = self.ffn_layer_norms[row.ffn_layer_norm]
+        return add_and_norm(norm, x, update, weights.ffn_layer_norm), probs
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the sequence output, for `summary()`."""

@@ -245,8 +245,16 @@ class LayerNorm(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs):
+        return self.normalize(inputs, *self.read())
+
+    def read(self) -> tuple:
+        """Returns gamma and beta `[D]`, in the dtype of the weights."""
+        return tuple(ops.convert_to_tensor(w) for w in (self.gamma, self.beta))
+
+    def normalize(self, inputs, gamma, beta):
+        """Normalizes with weights from `read`; as a call, Keras would cast them."""
         dtype = keras.backend.result_type(inputs.dtype, "float32")
-        x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, self.gamma, self.beta))
+        x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, gamma, beta))
         return ops.cast(_normalize(x, gamma, beta, self.epsilon), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
@@ -304,10 +312,35 @@ class StepSeeds(keras.random.SeedGenerator):
 
     def next(self, ordered=True):
         """Returns the next seed, uint32 `[2]`."""
-        # Mixed into the seed, not into the step, so that steps have 31 bits.
-        number = ops.cast(self._taken * _SPREAD % 2**31, "uint32")
-        self._taken += 1
+        number = ops.cast(self._next_number(), "uint32")
         return ops.stack([ops.bitwise_xor(self._seed, number), self._step])
+
+    def take(self, count: int):
+        """Returns the next seeds, uint32 `[count, 2]`, in a few operations."""
+        numbers = [self._next_number() for _ in range(count)]
+        seeds = ops.bitwise_xor(self._seed, ops.convert_to_tensor(numbers, "uint32"))
+        return ops.stack([seeds, ops.broadcast_to(self._step, (count,))], axis=1)
+
+    def _next_number(self) -> int:
+        # Mixed into the seed, not into the step, so that steps have 31 bits.
+        self._taken += 1
+        return (self._taken - 1) * _SPREAD % 2**31
+
+
+class GivenSeeds(keras.random.SeedGenerator):
+    """Hands out seeds that were taken before, from `StepSeeds`.
+
+    Args:
+        seeds: uint32 `[count, 2]`.
+    """
+
+    def __init__(self, seeds):
+        # As in `StepSeeds`, there is no variable.
+        self._left = list(ops.unstack(seeds, axis=0))
+
+    def next(self, ordered=True):
+        """Returns the next seed, uint32 `[2]`."""
+        return self._left.pop(0)
 
 
 # Odd, near 2**31 / golden ratio: multiples of it, modulo 2**31, lie far apart.

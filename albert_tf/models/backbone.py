@@ -139,6 +139,7 @@ class AlbertBackbone(ConfiguredModel):
             seeds=seeds,
             readers=readers,
             num_blocks=len(self.config.layer_table()),
+            every_layer=output_hidden_states or output_attentions,
         )
         x = encoded.sequence_output
         if pooled_only:

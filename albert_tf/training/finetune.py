@@ -11,6 +11,7 @@ from absl import logging
 
 from albert_tf.errors import require
 from albert_tf.heads import NONE
+from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.storage import files
 from albert_tf.tasks import batches
@@ -72,6 +73,7 @@ class Finetuning(Run):
         settings, task, parts = self.read or examples.read_task(self.settings)
         with start.open_start(settings) as self.start:
             begin, tokenizer = self.start, self.start.tokenizer
+            check_depth(settings.depth, begin.config)
             task = begin.choose_head(task)
             settings, task = examples.with_lengths(
                 settings, task, begin.config, tokenizer

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from albert_tf.errors import require
-from albert_tf.heads import EXIT_MODES, FROZEN
+from albert_tf.heads import EXIT_MODES, FROZEN, NONE
 from albert_tf.settings import setting
 from albert_tf.tasks.opening import DataSettings
 from albert_tf.tasks.task import Recipe
@@ -280,6 +280,11 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             or not (self.early_stopping_patience or self.num_seeds > 1),
             "--exits: frozen leaves every metric as it is, so that "
             "early_stopping_patience and num_seeds have nothing to compare",
+        )
+        require(
+            self.exits == NONE or self.depth == "unrolled",
+            f"--depth={self.depth}: cannot be combined with --exits={self.exits}, "
+            "which read every layer",
         )
 
     def needs_dev(self) -> list[str]:

@@ -14,6 +14,7 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.errors import DataError, require
 from albert_tf.heads import MODEL, find
+from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.objectives.terms import SpanTargets
 from albert_tf.storage import files, folders
@@ -119,6 +120,7 @@ class Pretraining(Run):
             self.tokenizer = pretrain_inputs.load_run_tokenizer(settings, start)
             pretrain_inputs.check_ngram(settings, self.folder.was_begun)
             self.config = pretrain_inputs.load_config(settings, start, self.tokenizer)
+            check_depth(settings.depth, self.config)
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
             pretrain_inputs.check_segments(settings, self.config)
             replicas = self.strategy.num_replicas_in_sync

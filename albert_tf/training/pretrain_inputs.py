@@ -250,7 +250,8 @@ def _bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
     Counts what `facts.activations` counts, and the logits and their gradient.
     """
     size = 2 if settings.precision == "bfloat16" else 4
-    kept = size * facts.activations(config, 1, settings.max_seq_length)
+    recompute = settings.depth == "loop_remat"
+    kept = size * facts.activations(config, 1, settings.max_seq_length, recompute)
     return kept + 8 * settings.num_predictions * config.vocab_size
 
 

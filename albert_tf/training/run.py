@@ -201,6 +201,7 @@ class Run(abc.ABC):
             accumulation=settings.gradient_accumulation_steps,
             jit_compile=settings.jit_compile,
             fuse=fuse,
+            depth=settings.depth,
             forward=getattr(model, forward) if forward else None,
         )
 

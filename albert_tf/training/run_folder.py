@@ -42,8 +42,8 @@ FINISHED = "finished run in --output_dir"
 _CHANGED = "changed_from"
 _OUTDATED = "model_is_outdated"
 _VERSIONS = "versions"
-# How a setting is compared: itself, itself after the others, or by what it names.
-_BY_VALUE = (True, "follows")
+# How a setting is compared: itself, after the others, or not; or by what it names.
+_BY_VALUE = (True, "follows", _RECORDED := "recorded")
 # What a folder may hold that is free: a lock, and what a new disk has.
 _FREE = (LOCK_FILE, "lost+found")
 # Locks never taken, and half-written files, also those of earlier versions.
@@ -322,11 +322,13 @@ class RunFolder:
             new = self.identity.get(name, retired.get(name))
             if old == new or self._content_of.get(name) in content:
                 continue
+            self._changed[name] = old
+            if self.settings.in_identity().get(name) == _RECORDED:
+                continue
             # With some settings a run may go on although they differ.
             allowed = getattr(self.settings, f"change_{name}", None)
             hint = "" if allowed is None else f" (--change_{name} allows it)"
             self._check(allowed, f"--{name}={old!r}", f"--{name}={new!r}{hint}")
-            self._changed[name] = old
             self.model_is_outdated = True
 
     def _flags_of(self, content: str) -> str:

@@ -63,6 +63,11 @@ class TrainingSettings:
             VM.
         worker_timeout: With --distribution=multi_worker: seconds to wait for the other
             workers at the start; 0: without end.
+        depth: How the step applies layers that share their weights. unrolled: one after
+            another. loop: in a loop, which is compiled once whatever their number.
+            loop_remat: also compute them again in the backward pass, which keeps only
+            their inputs, for a third more time; known as gradient checkpointing or
+            rematerialization. The numbers are the same.
         jit_compile: Compile the whole step with XLA (a TPU always does).
         seed: Seed of new weights, the order of examples, masks and dropout.
     """
@@ -97,6 +102,9 @@ class TrainingSettings:
     num_devices: int | None = setting(None, minimum=1, identity=False)
     tpu_name: str = setting("local", identity=False)
     worker_timeout: int = setting(600, minimum=0, identity=False)
+    depth: str = setting(
+        "unrolled", choices=("unrolled", "loop", "loop_remat"), identity="recorded"
+    )
     jit_compile: bool = False
     seed: int = setting(12345, minimum=0, maximum=2**31 - 1)
 

@@ -135,6 +135,14 @@ def test_two_replicas_train_the_same(replicas, name):
     assert_close(*replicas[name])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ANY_OBJECTIVE)
+def test_layers_in_loops_train_the_same(name):
+    one = train(make_step(name, dropout=0.2), range(9))
+    for form in ("loop", "loop_remat"):
+        assert_close(one, train(make_step(name, dropout=0.2, depth=form), range(9)))
+
+
 @pytest.mark.parametrize("name", ANY_OBJECTIVE)
 def test_a_restored_run_continues_bitwise(name, tmp_path):
     whole = make_step(name, dropout=0.2)

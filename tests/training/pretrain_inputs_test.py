@@ -248,6 +248,7 @@ def test_batches_that_fit(check):
     check(replicas=8)
     check(gib=8, parts=512)
     check(gib=None, parts=64)
+    check(gib=8, parts=64, depth="loop_remat")
 
 
 @pytest.mark.parametrize(

@@ -353,6 +353,29 @@ def test_micro_batches_and_devices_may_change_in_a_run(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_form_of_the_layers_may_change_in_a_run(tmp_path, monkeypatch):
+    given = {"num_train_steps": 4, "save_checkpoints_steps": 2, "precision": "float32"}
+    run_pretraining(tmp_path, output_dir=tmp_path / "plain", **given)
+    run = {"output_dir": tmp_path / "run", **given}
+    command = runs.pretraining(tmp_path, depth="loop_remat", **run)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        assert run_command("pretrain", **command).code != 0
+    assert run_command("pretrain", **{**command, "depth": "loop"}).code == 0
+    a, b = (
+        safetensors.numpy.load_file(tmp_path / n / WEIGHTS) for n in ("plain", "run")
+    )
+    for name in a.keys() - {"backbone/encoder/attention_0/key/bias"}:
+        np.testing.assert_allclose(a[name], b[name], atol=1e-5, err_msg=name)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["settings"]["depth"] == "loop"
+    assert record["changed_from"] == [{"depth": "loop_remat"}]
+    assert (
+        "precision `float32`, depth `loop`." in (tmp_path / "run/README.md").read_text()
+    )
+
+
+@pytest.mark.slow
 def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
     data, run = tmp_path / "data.tfrecord", tmp_path / "run"
     data.write_bytes(runs.RECORDS.read_bytes())
@@ -376,6 +399,14 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
     data.write_bytes(content[12 + length + 4 :])
     with pytest.raises(UsageError, match="another run, with data: records="):
         run_pretraining(tmp_path, **{**longer, "input_file": data}, num_train_steps=3)
+
+
+def test_layers_that_do_not_repeat_are_refused(tmp_path):
+    given = runs.pretraining(tmp_path, {"sharing": "none"}, depth="loop_remat")
+    done = run_command("pretrain", **given)
+    assert done.code == 2
+    assert "--depth=loop_remat: needs layers that read the same weights" in done.error
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_mistake_costs_one_line(tmp_path):

@@ -18,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import features
+from albert_tf.layers.depth import UNROLLED, depth_form
 from albert_tf.layers.ops import StepSeeds, fused_elementwise
 from albert_tf.models.base import weight_names
 
@@ -82,6 +83,7 @@ class TrainStep(EvaluationStep):
             compiles the whole step, and on a machine with other devices than CPUs.
         forward: callable or None. Computes the outputs to train on, with the arguments
             of the model; None for the model itself.
+        depth: str. Form of the encoders while they are trained (`layers.depth`).
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class TrainStep(EvaluationStep):
         jit_compile: bool = False,
         fuse: bool = False,
         forward: Callable[..., Any] | None = None,
+        depth: str = UNROLLED,
     ):
         super().__init__(model, objective, strategy)
         self._forward = forward or model
@@ -104,6 +107,7 @@ class TrainStep(EvaluationStep):
         self.optimizer = optimizer
         self.seed = seed
         self.accumulation = accumulation
+        self.depth = depth
         self.variables = model.trainable_variables
         with strategy.scope():
             optimizer.build(self.variables)
@@ -283,7 +287,7 @@ class TrainStep(EvaluationStep):
 
     def _micro_step(self, batch, weights, seed, step):
         # Here, because a replica traces in a thread of its own.
-        with fused_elementwise(self._compile_chain):
+        with fused_elementwise(self._compile_chain), depth_form(self.depth):
             with tf.GradientTape() as tape:
                 seeds = StepSeeds(seed, step)
                 outputs = self._forward(batch, training=True, seeds=seeds)

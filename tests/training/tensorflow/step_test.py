@@ -155,6 +155,8 @@ SAME = {
     "accumulation": {"accumulation": 4},
     "fused": {"fuse": True},
     "two replicas": ALL,
+    "a loop, two replicas": {**ALL, "depth": "loop_remat"},
+    "a loop, fused": {"fuse": True, "accumulation": 2, "depth": "loop"},
 }
 # The masks of 48 rows are one, two or three spans each, some of them at the edges.
 SPANS = {"learns": "spanbert", "rate": 0.01, "steps": 60, "calls": [50]}

@@ -1,0 +1,121 @@
+"""Applies layers that read the same weights in a loop, instead of one after another.
+
+Legend: `B` batch, `T` sequence, `D` hidden.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
+
+UNROLLED, LOOP, LOOP_REMAT = "unrolled", "loop", "loop_remat"
+_FORM = contextvars.ContextVar("albert_tf_depth", default=UNROLLED)
+
+
+@contextlib.contextmanager
+def depth_form(form: str) -> Iterator[None]:
+    """Chooses the form of the encoders that are called inside.
+
+    Every form is the same function. Every thread has its own state: enter it in the
+    thread that calls the layers.
+
+    Args:
+        form: str. `UNROLLED`: a graph holds every layer. `LOOP`: it holds those that
+            repeat once. `LOOP_REMAT`: the backward pass computes them again, one after
+            another, from their inputs, which alone are kept.
+    """
+    token = _FORM.set(form)
+    try:
+        yield
+    finally:
+        _FORM.reset(token)
+
+
+def current_form() -> str:
+    """Returns the form that `depth_form` has chosen."""
+    return _FORM.get()
+
+
+class Stretch(NamedTuple):
+    """Rows of a table that repeat: `count` times the `period` rows from `first` on."""
+
+    first: int
+    period: int
+    count: int
+
+
+def stretches(table: Sequence[Any]) -> list[Stretch]:
+    """Cuts a table of layers into stretches, as long as they can be.
+
+    Args:
+        table: sequence. Rows that can be compared, such as `config.layer_table()`.
+
+    Returns:
+        list of `Stretch`. All rows in order; a row that does not repeat is alone.
+    """
+    found: list[Stretch] = []
+    first = 0
+    while first < len(table):
+        best = Stretch(first, 1, 1)
+        for period in range(1, (len(table) - first) // 2 + 1):
+            one = Stretch(first, period, _count(table, first, period))
+            if one.count > 1 and one.period * one.count > best.period * best.count:
+                best = one
+        found.append(best)
+        first += best.period * best.count
+    return found
+
+
+def _count(table, first, period) -> int:
+    """Returns how many times in a row the rows from `first` on are there."""
+    count, rows = 1, table[first : first + period]
+    while table[first + count * period :][:period] == rows:
+        count += 1
+    return count
+
+
+def check_depth(form: str, config: AlbertConfig) -> None:
+    """Raises a UsageError if a model has no layers for a loop.
+
+    Args:
+        form: str. See `depth_form`.
+        config: `AlbertConfig`. Config of the model.
+    """
+    repeats = any(one.count > 1 for one in stretches(config.layer_table()))
+    norms = "" if config.share_layer_norm else ", each with layer norms of its own"
+    require(
+        form == UNROLLED or repeats,
+        f"--depth={form}: needs layers that read the same weights again, which a model "
+        f"with sharing={config.sharing!r}, {config.num_hidden_layers} layers in "
+        f"{config.num_hidden_groups} groups{norms}, does not have",
+    )
+
+
+def repeat(
+    body: Callable[..., Any], x, count: int, weights: Sequence[Any], recompute: bool
+):
+    """Applies a function several times, in a loop that has a gradient.
+
+    Args:
+        body: callable. From the number of the iteration, an int32 scalar, `x` and the
+            weights to the next `x`. Reads no variables.
+        x: `[B, T, D]`.
+        count: int. Number of iterations.
+        weights: sequence of tensors. Those that `body` differentiates, besides `x`.
+        recompute: bool. Whether the backward pass computes `body` again.
+
+    Returns:
+        The last `x`.
+    """
+    if keras.backend.backend() == "tensorflow":
+        from albert_tf.kernels import depth
+
+        return depth.repeat(body, x, count, weights, recompute)
+    step = lambda number, x: body(number, x, weights)  # noqa: E731
+    return ops.fori_loop(0, count, keras.remat(step) if recompute else step, x)

@@ -160,7 +160,7 @@ def _obey(line, config: AlbertConfig, rows: int, length: int) -> None:
 
     settings = step_speed.Settings(precision="float32")
     tf.zeros(()).numpy()  # TensorFlow takes memory when it is first used
-    before = _peak()
+    before = peak_memory()
     model = AlbertPretrainer(config, seed=_SEED)
     batch = step_speed.random_batch(config, rows, length)
     train = step_speed.our_step(settings, model, ALBERT, batch)
@@ -168,10 +168,11 @@ def _obey(line, config: AlbertConfig, rows: int, length: int) -> None:
         while True:
             line.recv()
             train()
-            line.send(_peak() - before)
+            line.send(peak_memory() - before)
 
 
-def _peak() -> int:
+def peak_memory() -> int:
+    """Returns the most bytes that this process has had."""
     # Not `ru_maxrss`: a process begins with that of the one which started it.
     status = pathlib.Path("/proc/self/status").read_text()
     return 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])
@@ -235,11 +236,11 @@ def _report(settings: Settings, described, measured) -> Report:
             seconds = "-" if one.seconds is None else f"{one.seconds:.2f} s{said}"
             table[f"{name} {size}"] = {
                 "parameters": f"{sizes['total'] / 1e6:.1f} M",
-                "optimizer": _bytes(sizes["optimizer"]),
-                "activations": _bytes(sizes["activations"]),
-                "peak memory of a step": f"{least}{_bytes(one.memory)}{said}",
+                "optimizer": to_text(sizes["optimizer"]),
+                "activations": to_text(sizes["activations"]),
+                "peak memory of a step": f"{least}{to_text(one.memory)}{said}",
                 "time of a step": seconds,
-                "summed over devices": _bytes(sizes["all_reduced"]),
+                "summed over devices": to_text(sizes["all_reduced"]),
             }
             what = f"{name} {size}"
             rows.append(Row(f"{what}: parameters", sizes["total"], ""))
@@ -270,7 +271,8 @@ def _times(size: str, described, measured) -> str:
     return ", ".join(found)
 
 
-def _bytes(count: float) -> str:
+def to_text(count: float) -> str:
+    """Returns bytes in a unit for people."""
     return (
         f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / 2**20:.1f} MiB"
     )

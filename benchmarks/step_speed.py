@@ -50,6 +50,7 @@ class Settings:
         precision: str. "bfloat16" or "float32".
         jit_compile: bool. Whether XLA compiles our step.
         fuse: bool. Whether it compiles the activation, if not the step.
+        depth: str. Form of the encoder, as for `pretrain`.
         objectives: tuple of str. Names of the objectives to compare with ALBERT's; if
             empty, ALBERT's is compared with transformers.
     """
@@ -60,6 +61,7 @@ class Settings:
     precision: str = "bfloat16"
     jit_compile: bool = False
     fuse: bool = True
+    depth: str = "unrolled"
     objectives: tuple[str, ...] = ()
 
 
@@ -74,7 +76,7 @@ def run(settings: Settings) -> Report:
         return _compare_objectives(settings)
     peer.require("step")
     config = AlbertConfig.from_preset(settings.preset)
-    policy = _policy(settings)
+    policy = dtype_policy(settings)
     rows = []
     for rows_of_batch, length in settings.shapes:
         model = AlbertPretrainer(config, seed=_SEED, dtype=policy)
@@ -108,7 +110,8 @@ def run(settings: Settings) -> Report:
     return Report(f"Benchmark of a pretraining step, {settings.precision}", rows)
 
 
-def _policy(settings: Settings) -> str:
+def dtype_policy(settings: Settings) -> str:
+    """Returns Keras's name of the precision."""
     return {"bfloat16": "mixed_bfloat16"}.get(settings.precision, settings.precision)
 
 
@@ -128,7 +131,7 @@ def _compare_objectives(settings: Settings) -> Report:
         for name in (ALBERT.name, *names):
             objective = OBJECTIVES[name]
             model = find_head(objective.head).load_class()(
-                config, seed=_SEED, dtype=_policy(settings)
+                config, seed=_SEED, dtype=dtype_policy(settings)
             )
             contestants[name] = our_step(settings, model, objective, batch)
         found = seconds_in_turns(contestants, settings.steps, shape)
@@ -175,7 +178,17 @@ def random_batch(config: AlbertConfig, rows: int, length: int) -> dict[str, np.n
 def our_step(
     settings: Settings, model, objective: Objective, batch
 ) -> Callable[[], None]:
-    """Returns a function that trains a step, as `pretrain` does.
+    """Returns a function that trains a step, as `pretrain` does; see `make_step`."""
+    step, iterator = make_step(settings, model, objective, batch)
+
+    def train() -> None:
+        float(step.train(iterator, 1)["losses"][0])  # waits for the device
+
+    return train
+
+
+def make_step(settings: Settings, model, objective: Objective, batch):
+    """Returns a `TrainStep`, and an iterator over batches for it.
 
     Args:
         settings: `Settings`. How the step is compiled.
@@ -197,14 +210,10 @@ def our_step(
         seed=_SEED,
         jit_compile=settings.jit_compile,
         fuse=settings.fuse,
+        depth=settings.depth,
     )
     repeated = tf.data.Dataset.from_tensors(batch).repeat()
-    iterator = iter(distribute(strategy, lambda n, i: repeated))
-
-    def train() -> None:
-        float(step.train(iterator, 1)["losses"][0])  # waits for the device
-
-    return train
+    return step, iter(distribute(strategy, lambda n, i: repeated))
 
 
 def _theirs(settings, model, batch) -> Callable[[], None]:

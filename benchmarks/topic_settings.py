@@ -23,8 +23,9 @@ class TopicSettings:
         scale: objectives, pairs, sharing: small takes minutes, and shows only that
             everything runs.
         sizes: costs: some of base, large, xlarge, xxlarge.
-        memory_gigabytes: costs: models whose estimates together are above it are not
-            trained, only estimated.
+        num_layers: depth: numbers of layers of the models that are trained.
+        memory_gigabytes: costs, depth: models whose estimates together are above it are
+            not trained, only estimated.
     """
 
     memory_megabytes: tuple[str, ...] = ("20", "200")
@@ -35,4 +36,5 @@ class TopicSettings:
     cola_dir: str = ""
     scale: str = setting("full", choices=("full", "small"))
     sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")
+    num_layers: tuple[str, ...] = ("6", "12", "24", "48")
     memory_gigabytes: float = 12.0

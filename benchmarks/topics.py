@@ -15,8 +15,7 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
 
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
-            "fidelity", "objectives", "pairs", "sharing" or
-            "costs".
+            "fidelity", "objectives", "pairs", "sharing", "costs" or "depth".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -42,6 +41,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return _measure_sharing(values)
     if topic == "costs":
         return _measure_costs(values)
+    if topic == "depth":
+        return _measure_depth(values)
     from benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
@@ -99,7 +100,13 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
 def _measure_step(values: Mapping[str, Any]) -> Report:
     from benchmarks import step_speed
 
-    settings = step_speed.Settings(
+    return step_speed.run(_step_settings(values))
+
+
+def _step_settings(values: Mapping[str, Any]):
+    from benchmarks import step_speed
+
+    return step_speed.Settings(
         preset=values["preset"] or "albert_base_v2",
         shapes=tuple(map(_shape, values["shapes"])),
         steps=values["steps"],
@@ -108,7 +115,6 @@ def _measure_step(values: Mapping[str, Any]) -> Report:
         fuse=values["fuse_elementwise"],
         objectives=tuple(values["objective"]),
     )
-    return step_speed.run(settings)
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -212,6 +218,17 @@ def _measure_costs(values: Mapping[str, Any]) -> Report:
     rows, length = _shape(values["shapes"][0])
     settings = costs.Settings(tuple(sizes), rows, length, values["steps"], limit)
     return costs.run(settings)
+
+
+def _measure_depth(values: Mapping[str, Any]) -> Report:
+    from benchmarks import depth
+
+    layers, limit = values["num_layers"], values["memory_gigabytes"]
+    fits = layers and all(one.isdecimal() and int(one) > 1 for one in layers)
+    require(fits, "--num_layers must be numbers of 2 or more", ",".join(layers))
+    require(limit > 0, "--memory_gigabytes must be positive", limit)
+    step, counts = _step_settings(values), tuple(map(int, layers))
+    return depth.run(depth.Settings(step, counts, limit))
 
 
 def _require_folder(values: Mapping[str, Any], topic: str) -> None:

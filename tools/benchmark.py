@@ -8,7 +8,8 @@ turns with transformers and other runtimes; steps also with other objectives),
 `objectives` (what pretraining objectives are worth; docs/relatives.md), `pairs` (what
 models of next sentences know of order, and the reverse), `sharing` (how encoders with
 and without sharing learn, also from few labels), `costs` (memory and time of a step,
-ALBERT against BERT). It needs a checkout.
+ALBERT against BERT), `depth` (of layers in a loop and one after another: time to
+compile, memory and time of a step). It needs a checkout.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
-_STUDIES = ("objectives", "pairs", "sharing", "costs")
+_STUDIES = ("objectives", "pairs", "sharing", "costs", "depth")
 _TOPICS += _STUDIES
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
@@ -66,7 +67,7 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
 flags.DEFINE_integer(
-    "steps", 12, "finetune, step, serving, costs: steps of each contestant.", 2
+    "steps", 12, "finetune, step, serving, costs, depth: steps of each contestant.", 2
 )
 flags.DEFINE_integer(
     "num_texts", None, "Texts of mixed lengths: serving 64, predict 10,000.", 8
@@ -74,14 +75,14 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "imitate_bfloat16", False, "serving: bfloat16 also on a CPU without it; slow."
 )
-flags.DEFINE_list("shapes", ["8x128", "2x512"], "step, costs: rows x tokens.")
-flags.DEFINE_bool("jit_compile", False, "step: whether XLA compiles our step.")
-flags.DEFINE_bool("fuse_elementwise", True, "step: as for pretrain.")
+flags.DEFINE_list("shapes", ["8x128", "2x512"], "step, costs, depth: rows x tokens.")
+flags.DEFINE_bool("jit_compile", False, "step, depth: whether XLA compiles our step.")
+flags.DEFINE_bool("fuse_elementwise", True, "step, depth: as for pretrain.")
 flags.DEFINE_enum(
     "precision",
     "bfloat16",
     ("bfloat16", "float32"),
-    "finetune, step: of both contestants.",
+    "finetune, step: of both contestants. depth: of the step.",
 )
 with contextlib.suppress(ImportError):  # `main` says that there is no checkout
     from benchmarks.topic_settings import TopicSettings
@@ -91,9 +92,9 @@ with contextlib.suppress(ImportError):  # `main` says that there is no checkout
 
 def main() -> None:
     """Measures, prints the table, writes the files."""
-    if _TOPIC.value == "step":
+    if _TOPIC.value in ("step", "depth"):
         start.use_onednn(flags.FLAGS.precision)
-    if _TOPIC.value in ("serving", "predict", *_STUDIES):
+    elif _TOPIC.value in ("serving", "predict", *_STUDIES):
         start.use_onednn("float32")
     try:
         from benchmarks import report, topics

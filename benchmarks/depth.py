@@ -1,0 +1,139 @@
+"""Measures what layers cost that share their weights, in a loop and one after another.
+
+Each number of layers in each form of `--depth` is trained in a process of its own.
+"""
+
+import dataclasses
+import multiprocessing
+import statistics
+import time
+from typing import Any
+
+from albert_tf import facts
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.depth import LOOP, LOOP_REMAT, UNROLLED
+from benchmarks import step_speed
+from benchmarks.costs import peak_memory, to_text
+from benchmarks.objectives_report import to_table
+from benchmarks.report import Report, Row
+
+FORMS = (UNROLLED, LOOP, LOOP_REMAT)
+_SEED = 12345
+_NOTES = (
+    "first step: from the call to its end, with tracing and compilation. nodes: of the "
+    "graph of a step and all its functions. peak memory: of the process, above that of "
+    "TensorFlow alone; activations: what remains without weights, gradients and the "
+    "optimizer, 16 bytes a parameter. step: median of the steps after the first.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to measure.
+
+    Attributes:
+        step: `step_speed.Settings`. Size, shapes, number of steps, and how they are
+            compiled.
+        layers: tuple of int. Numbers of layers.
+        gigabytes: float. What is estimated above it is not trained.
+    """
+
+    step: step_speed.Settings
+    layers: tuple[int, ...] = (6, 12, 24, 48)
+    gigabytes: float = 12.0
+
+
+def run(settings: Settings) -> Report:
+    """Measures every form of every number of layers, with every shape."""
+    step, table, rows = settings.step, {}, []
+    for shape in step.shapes:
+        for layers in settings.layers:
+            config = AlbertConfig.from_preset(step.preset, num_hidden_layers=layers)
+            for form in FORMS:
+                name = f"{shape[0]} x {shape[1]}, {layers} layers, {form}"
+                estimate = _estimate(settings, config, form, shape)
+                if estimate > settings.gigabytes * 2**30:
+                    why = f"not tried: needs at least {to_text(estimate)} (estimated)"
+                    table[name] = {"first step": why}
+                    continue
+                given = dataclasses.replace(step, depth=form, shapes=(shape,))
+                found = _in_process(given, config)
+                if found is None:
+                    table[name] = {"first step": "its process ended, without memory"}
+                    continue
+                rows += _rows(name, found)
+                table[name] = {row.name.split(": ")[1]: _text(row) for row in rows[-5:]}
+    columns = max((list(cells) for cells in table.values()), key=len)
+    table = {k: {c: v.get(c, "-") for c in columns} for k, v in table.items()}
+    compiled = ", compiled by XLA" if step.jit_compile else ""
+    title = f"Depth of {step.preset} in training, {step.precision}{compiled}"
+    return Report(title, rows, notes=_NOTES, text="\n".join(to_table(table)))
+
+
+def _estimate(settings: Settings, config, form, shape) -> int:
+    size = 2 if settings.step.precision == "bfloat16" else 4
+    found = facts.describe(config, *shape, bytes_per_value=size)
+    kept = "activations_recomputed" if form == LOOP_REMAT else "activations"
+    return sum(found[part] for part in ("weights", "gradients", "optimizer", kept))
+
+
+def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
+    """Returns what a process of its own has measured, None if it was killed."""
+    context = multiprocessing.get_context("spawn")
+    line, theirs = context.Pipe()
+    process = context.Process(target=_measure, args=(theirs, given, config))
+    process.start()
+    theirs.close()  # so that its end is noticed
+    try:
+        return line.recv()
+    except EOFError:
+        return None
+    finally:
+        process.join()
+
+
+def _measure(line, given: step_speed.Settings, config: AlbertConfig) -> None:
+    """Trains some steps; sends what they needed."""
+    import tensorflow as tf
+
+    from albert_tf.models.masked_lm import AlbertPretrainer
+    from albert_tf.objectives.pretraining import ALBERT
+
+    tf.zeros(()).numpy()  # TensorFlow takes memory when it is first used
+    before = peak_memory()
+    model = AlbertPretrainer(config, seed=_SEED, dtype=step_speed.dtype_policy(given))
+    batch = step_speed.random_batch(config, *given.shapes[0])
+    step, iterator = step_speed.make_step(given, model, ALBERT, batch)
+    seconds = []
+    for _ in range(1 + given.steps):
+        start = time.perf_counter()
+        float(step.train(iterator, 1)["losses"][0])
+        seconds.append(time.perf_counter() - start)
+    memory = peak_memory() - before
+    found = {"seconds": seconds, "nodes": _count_nodes(step, iterator)}
+    found |= {"memory": memory, "activations": memory - 16 * model.count_params()}
+    line.send(found)
+
+
+def _count_nodes(step, iterator) -> int:
+    import tensorflow as tf
+
+    given = iterator, tf.constant(1), tf.zeros(len(step.sum_names))
+    graph = step._train.get_concrete_function(*given).graph.as_graph_def()
+    return len(graph.node) + sum(len(one.node_def) for one in graph.library.function)
+
+
+def _rows(name: str, found: dict[str, Any]) -> list[Row]:
+    first, *others = found["seconds"]
+    single = {"seconds": [round(one, 3) for one in found["seconds"]]}
+    return [
+        Row(f"{name}: first step", first, "s"),
+        Row(f"{name}: nodes", found["nodes"], ""),
+        Row(f"{name}: peak memory", found["memory"] / 2**30, "GiB"),
+        Row(f"{name}: activations", found["activations"] / 2**30, "GiB"),
+        Row(f"{name}: step", statistics.median(others), "s", "", single),
+    ]
+
+
+def _text(row: Row) -> str:
+    return to_text(row.value * 2**30) if row.unit == "GiB" else row.text()

@@ -1,0 +1,39 @@
+"""What layers cost in a loop: what is measured, and what does not fit."""
+
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
+from benchmarks import depth, step_speed, topics
+from tests.tiny import tiny_config
+
+
+@pytest.mark.slow
+def test_small_models_are_measured(monkeypatch):
+    make = lambda preset, **changes: tiny_config(**changes)  # noqa: E731
+    monkeypatch.setattr(AlbertConfig, "from_preset", make)
+    step = step_speed.Settings(precision="float32", shapes=((2, 16),), steps=2)
+    report = depth.run(depth.Settings(step, (3,), 1e9))
+    found = {row.name: row for row in report.rows}
+    nodes = {form: found[f"2 x 16, 3 layers, {form}: nodes"] for form in depth.FORMS}
+    assert 0 < nodes["loop_remat"].value < nodes["loop"].value
+    for form in depth.FORMS:
+        assert len(found[f"2 x 16, 3 layers, {form}: step"].details["seconds"]) == 3
+        assert found[f"2 x 16, 3 layers, {form}: peak memory"].value > 0
+
+
+def test_what_does_not_fit_is_not_trained(monkeypatch):
+    tried = []
+    monkeypatch.setattr(depth, "_in_process", lambda step, config: tried.append(step))
+    step = step_speed.Settings(shapes=((8, 512),))
+    report = depth.run(depth.Settings(step, (48,), 3.0))
+    assert [one.depth for one in tried] == ["loop_remat"]
+    lines = report.text.split("\n")
+    assert [line.count("not tried: needs at least") for line in lines[2:]] == [1, 1, 0]
+    assert "its process ended" in lines[-1]
+
+
+@pytest.mark.parametrize("layers", [[], ["1"], ["x"]])
+def test_numbers_of_layers_are_checked(layers):
+    with pytest.raises(UsageError, match="--num_layers must be numbers of 2 or more"):
+        topics.measure("depth", {"num_layers": layers, "memory_gigabytes": 1.0})

@@ -81,7 +81,9 @@ def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
     """Returns what a process of its own has measured, None if it was killed."""
     context = multiprocessing.get_context("spawn")
     line, theirs = context.Pipe()
-    process = context.Process(target=_measure, args=(theirs, given, config))
+    process = context.Process(
+        target=_measure, args=(theirs, given, config), daemon=True
+    )
     process.start()
     theirs.close()  # so that its end is noticed
     try:

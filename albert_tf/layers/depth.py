@@ -88,12 +88,13 @@ def check_depth(form: str, config: AlbertConfig) -> None:
         config: `AlbertConfig`. Config of the model.
     """
     repeats = any(one.count > 1 for one in stretches(config.layer_table()))
-    norms = "" if config.share_layer_norm else ", each with layer norms of its own"
+    norms = "" if config.share_layer_norm else ", share_layer_norm=False"
     require(
         form == UNROLLED or repeats,
-        f"--depth={form}: needs layers that read the same weights again, which a model "
-        f"with sharing={config.sharing!r}, {config.num_hidden_layers} layers in "
-        f"{config.num_hidden_groups} groups{norms}, does not have",
+        f"--depth={form}: needs layers that read the same weights again, which a "
+        f"model with sharing={config.sharing!r}, "
+        f"num_hidden_layers={config.num_hidden_layers} and "
+        f"num_hidden_groups={config.num_hidden_groups}{norms} does not have",
     )
 
 

@@ -45,12 +45,12 @@ def test_stretches(rows, found):
 @pytest.mark.parametrize("sharing", ["none", "attention", "ffn"])
 def test_what_does_not_repeat_is_refused(sharing):
     check_depth("unrolled", tiny_config(sharing=sharing))
-    with pytest.raises(UsageError, match=f"--depth=loop: .* sharing='{sharing}', 2 la"):
+    with pytest.raises(UsageError, match=f"--depth=loop: .* sharing='{sharing}', num"):
         check_depth("loop", tiny_config(sharing=sharing))
     check_depth("loop_remat", tiny_config())
-    with pytest.raises(UsageError, match="2 layers in 2 groups, does not have"):
+    with pytest.raises(UsageError, match="num_hidden_groups=2 does not have"):
         check_depth("loop_remat", tiny_config(num_hidden_groups=2))
-    with pytest.raises(UsageError, match="each with layer norms of its own"):
+    with pytest.raises(UsageError, match="share_layer_norm=False does not"):
         check_depth("loop", tiny_config(share_layer_norm=False))
 
 
@@ -124,7 +124,7 @@ def test_loops_give_the_same_bits(table, readers):
             found = train(encoder, form, readers=readers)
             np.testing.assert_array_equal(found[1], unrolled[1])
             # The readers' layer is outside: other sums of the same gradients.
-            assert_same(found, unrolled, 1e-7 if readers else 0)
+            assert_same(found, unrolled, 1e-6 if readers else 0)
 
 
 @pytest.mark.parametrize(

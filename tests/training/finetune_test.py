@@ -414,11 +414,11 @@ def test_the_weights_are_the_same(pretrained_as, tmp_path, family):
     "change",
     [{"precision": "bfloat16"}, {"jit_compile": True}, {"depth": "loop_remat"}],
 )
-def test_other_ways_to_compute_learn_too(tables, pretrained, tmp_path, change):
+def test_other_ways_to_compute_learn_too(tables, pretrained_as, tmp_path, change):
     results = runs.run(
         tmp_path / "o",
         **tables,
-        init_checkpoint=pretrained,
+        init_checkpoint=pretrained_as(num_hidden_layers=1 + ("depth" in change)),
         num_train_steps=45,
         **change,
     )

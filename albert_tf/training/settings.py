@@ -66,8 +66,8 @@ class TrainingSettings:
         depth: How the step applies layers that share their weights. unrolled: one after
             another. loop: in a loop, which is compiled once whatever their number.
             loop_remat: also compute them again in the backward pass, which keeps only
-            their inputs, for a third more time; known as gradient checkpointing or
-            rematerialization. The numbers are the same.
+            their inputs, for a third more operations; known as gradient checkpointing
+            or rematerialization. The numbers are the same.
         jit_compile: Compile the whole step with XLA (a TPU always does).
         seed: Seed of new weights, the order of examples, masks and dropout.
     """

@@ -128,6 +128,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
+        self._averages = []
         if self.ema_decay:
             # A variable that no gradient reaches is its own average.
             value_of = lambda v: lambda shape, dtype: ops.convert_to_tensor(v)  # noqa: E731
@@ -143,12 +144,16 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
         Or `average`, its exponential moving average, if there is an `ema_decay`.
         """
-        slots = {"m": self._m, "v": self._v} if self.built else {}
-        if self.built and self.ema_decay:
-            slots["average"] = self._averages
-        known = ", ".join(slots) or "none before build"
-        require(name in slots, f"slot must be one of {known}", name)
+        names = self.slot_names if self.built else ()
+        known = ", ".join(names) or "none before build"
+        require(name in names, f"slot must be one of {known}", name)
+        slots = {"m": self._m, "v": self._v, "average": self._averages}
         return slots[name][self._get_variable_index(variable)]
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Names of the slots that each variable has."""
+        return ("m", "v", "average") if self.ema_decay else ("m", "v")
 
     def has_updated(self, variable: keras.Variable) -> bool:
         """Returns whether a variable has ever had a gradient other than zeros."""

@@ -1,0 +1,1 @@
+"""Training with JAX: update, step, devices."""

@@ -1,0 +1,274 @@
+"""One update of the weights on JAX, as a pure function to be compiled.
+
+As on TensorFlow (`training.tensorflow.step`), each device computes the gradients of its
+rows, with losses divided by the counts of the whole batch; they are summed over the
+devices, and only then clipped and applied. It needs neither TensorFlow nor real
+devices: a mesh may describe those of a machine that is not here.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from albert_tf import features
+from albert_tf.layers.depth import UNROLLED, depth_form
+from albert_tf.layers.ops import StepSeeds
+
+AXIS = "batch"
+_EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)
+State = dict[str, list[jax.Array]]
+
+
+class Update:
+    """A function from the state of a training and a batch to the next state.
+
+    `jax.jit(update, donate_argnums=0)` compiles it.
+
+    Args:
+        model: Keras model. Called with a batch.
+        objective: What to minimize; see `training.tensorflow.step.TrainStep`.
+        optimizer: From `create_optimizer`; is built here.
+        mesh: `jax.sharding.Mesh` with the single axis `AXIS`.
+        seed: int. Seed of dropout.
+        accumulation: int. Number of micro-batches that a device's rows are cut into.
+        forward: callable or None. Computes the outputs to train on, with the arguments
+            of the model; None for the model itself.
+        depth: str. Form of the encoders (`layers.depth`).
+        shard_optimizer: bool. Whether each device keeps a part of the optimizer's slots
+            (ZeRO, arXiv:1910.02054, section 5.1), where an axis can be cut evenly.
+
+    Attributes:
+        sum_names: tuple of str. What the row of results holds after the loss.
+        variables, frozen: lists of `keras.Variable`. Those trained, and the others.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        objective: Any,
+        optimizer: keras.optimizers.Optimizer,
+        mesh: Mesh,
+        *,
+        seed: int = 0,
+        accumulation: int = 1,
+        forward: Callable[..., Any] | None = None,
+        depth: str = UNROLLED,
+        shard_optimizer: bool = False,
+    ):
+        self.objective = objective
+        self.optimizer = optimizer
+        self.mesh = mesh
+        self.seed = seed
+        self.accumulation = accumulation
+        self.depth = depth
+        self.shard_optimizer = shard_optimizer
+        self.sum_names = (*objective.sum_names, "tokens", "positions")
+        self.variables = model.trainable_variables
+        self.frozen = model.non_trainable_variables
+        optimizer.build(self.variables)
+        self._forward = forward or model
+        self._read: list[int] = []
+
+    @property
+    def read(self) -> list[int]:
+        """Numbers of the variables that the loss reads; known after the first call."""
+        return self._read
+
+    def groups(self) -> dict[str, list[keras.Variable]]:
+        """Returns the variables that the state holds the values of."""
+        return {
+            "weights": self.variables,
+            "frozen": self.frozen,
+            "optimizer": self.optimizer.variables,
+        }
+
+    def shardings(self) -> dict[str, list[NamedSharding]]:
+        """Returns where each value of the state lies."""
+        specs = {name: [_EVERYWHERE] * len(v) for name, v in self.groups().items()}
+        if self.shard_optimizer:
+            slots = {
+                id(self.optimizer.slot(variable, name))
+                for variable in self.variables
+                for name in self.optimizer.slot_names
+            }
+            specs["optimizer"] = [
+                _cut_evenly(v.shape, self.mesh.size) if id(v) in slots else _EVERYWHERE
+                for v in self.optimizer.variables
+            ]
+        return {k: [NamedSharding(self.mesh, s) for s in v] for k, v in specs.items()}
+
+    def state_specs(self) -> dict[str, list[jax.ShapeDtypeStruct]]:
+        """Returns shapes, types and places of the state, to compile without devices."""
+        places = self.shardings()
+        return {
+            name: [
+                jax.ShapeDtypeStruct(tuple(v.shape), jnp.dtype(v.dtype), sharding=place)
+                for v, place in zip(variables, places[name], strict=True)
+            ]
+            for name, variables in self.groups().items()
+        }
+
+    def batch_specs(
+        self, batch: Mapping[str, np.ndarray]
+    ) -> dict[str, jax.ShapeDtypeStruct]:
+        """Returns the same of a batch, whose rows are divided among the devices.
+
+        Args:
+            batch: dict. Arrays, or what else has the `shape` and `dtype` of the batch.
+        """
+        place = NamedSharding(self.mesh, _BY_ROWS)
+        return {
+            name: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=place)
+            for name, v in batch.items()
+        }
+
+    def __call__(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict]:
+        """Updates the weights.
+
+        Args:
+            state: dict of lists of arrays, in the order of `groups`.
+            batch: dict of arrays. The rows of all devices.
+
+        Returns:
+            The next state; and the results: `row` float32, the loss followed by
+            `sum_names` over all devices; scalars `learning_rate` and `norm`, the global
+            norm before clipping.
+        """
+        weights, frozen = state["weights"], state["frozen"]
+        optimizer = self.optimizer
+        pairs = [*_pairs(self.variables, weights)]
+        pairs += _pairs(optimizer.variables, state["optimizer"])
+        with keras.StatelessScope(state_mapping=pairs):
+            rate = jnp.asarray(optimizer.learning_rate, jnp.float32)
+            step = jnp.asarray(optimizer.iterations.value, jnp.int32)
+        row, gradients = jax.shard_map(
+            self._of_a_device,
+            mesh=self.mesh,
+            in_specs=(_EVERYWHERE, _EVERYWHERE, _BY_ROWS, _EVERYWHERE),
+            out_specs=_EVERYWHERE,
+            check_vma=False,  # or gradients would be summed before they are complete
+        )(weights, frozen, batch, step)
+        with keras.StatelessScope(state_mapping=pairs) as scope:
+            if not optimizer.clip_norm:
+                # The optimizer measures the norm only where it clips.
+                squares = (jnp.sum(jnp.square(g)) for g in gradients)
+                optimizer.last_global_norm.assign(jnp.sqrt(sum(squares)))
+            optimizer.apply(gradients, [self.variables[i] for i in self._read])
+            norm = optimizer.last_global_norm.value
+        values = {
+            name: [_value_of(scope, v) for v in variables]
+            for name, variables in self.groups().items()
+            if name != "frozen"
+        }
+        state = lax.with_sharding_constraint(
+            {**values, "frozen": frozen}, self.shardings()
+        )
+        return state, {"row": row, "learning_rate": rate, "norm": norm}
+
+    def _of_a_device(self, weights, frozen, batch, step):
+        """Returns results and gradients, summed over the devices, from one's rows."""
+        counts = lax.psum(self.objective.weights(batch), AXIS)
+        # Every device draws its own masks; the first one those of a single device.
+        seed = self.seed + lax.axis_index(AXIS).astype(jnp.int32) * 7919
+        if self.accumulation == 1:
+            found = self._micro_step(weights, frozen, batch, counts, seed, step)
+        else:
+            parts = {name: _cut(v, self.accumulation) for name, v in batch.items()}
+            numbers = step * self.accumulation + jnp.arange(self.accumulation)
+
+            def add(sums, given):
+                part, number = given
+                more = self._micro_step(weights, frozen, part, counts, seed, number)
+                return jax.tree.map(jnp.add, sums, more), None
+
+            one = jax.tree.map(lambda v: v[0], parts)
+            shapes = jax.eval_shape(
+                self._micro_step, weights, frozen, one, counts, seed, step
+            )
+            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+            # A loop keeps program and memory independent of the number of parts.
+            found, _ = lax.scan(add, zeros, (parts, numbers))
+        return lax.psum(found, AXIS)
+
+    def _micro_step(self, weights, frozen, part, counts, seed, step):
+        """Returns the results of some rows, and the gradients of what the loss reads.
+
+        A weight that the loss does not read is not updated: weight decay alone would
+        shrink it to nothing.
+        """
+
+        def compute(weights, part, counts, seed, step):
+            def loss_of(weights):
+                pairs = _pairs([*self.variables, *self.frozen], [*weights, *frozen])
+                with keras.StatelessScope(state_mapping=pairs), depth_form(self.depth):
+                    seeds = StepSeeds(seed, step)
+                    outputs = self._forward(part, training=True, seeds=seeds)
+                    sums = self.objective.sums(outputs, part)
+                    loss = self.objective.loss(sums, counts)
+                return loss.astype(jnp.float32), sums | count_tokens(part)
+
+            (loss, sums), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
+            named = (jnp.asarray(sums[n], jnp.float32) for n in self.sum_names)
+            return gradients, jnp.stack([loss, *named])
+
+        given = weights, part, counts, seed, step
+        self._read = _computed(compute, given, len(weights))
+        gradients, row = compute(*given)
+        return row, [gradients[i] for i in self._read]
+
+
+def count_tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the number of tokens, and of positions, padding included."""
+    mask = batch[features.PADDING_MASK]
+    return {"tokens": jnp.sum(mask, dtype=jnp.float32), "positions": float(mask.size)}
+
+
+def _computed(function, given, count) -> list[int]:
+    """Returns which of the first outputs depend on an argument.
+
+    Where TensorFlow has no gradient, JAX has one of constant zeros.
+    """
+    specs = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), given)
+    jaxpr = jax.make_jaxpr(function)(*specs).jaxpr
+    known = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        # Literals, which have a value, cannot be in a set.
+        if any(v in known for v in equation.invars if not hasattr(v, "val")):
+            known.update(equation.outvars)
+    first = enumerate(jaxpr.outvars[:count])
+    return [i for i, v in first if not hasattr(v, "val") and v in known]
+
+
+def _pairs(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list[tuple]:
+    return list(zip(variables, values, strict=True))
+
+
+def _value_of(scope: keras.StatelessScope, variable: keras.Variable):
+    value = scope.get_current_value(variable)
+    return variable.value if value is None else value
+
+
+def _cut(array, parts):
+    """Reshapes `[B, ...]` to `[parts, B / parts, ...]`."""
+    return jnp.reshape(array, (parts, array.shape[0] // parts, *array.shape[1:]))
+
+
+def _cut_evenly(shape: Sequence[int], parts: int) -> PartitionSpec:
+    """Returns which axis is divided: the first that can be, of what is worth it."""
+    if math.prod(shape) < _SMALL:
+        return _EVERYWHERE
+    for axis, size in enumerate(shape):
+        if size % parts == 0:
+            return PartitionSpec(*(None,) * axis, AXIS)
+    return _EVERYWHERE
+
+
+# Elements of a slot that is not worth dividing.
+_SMALL = 2**14

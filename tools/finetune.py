@@ -18,6 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
+from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.original_flags import define_original_flags
 from albert_tf.cli.run import run
@@ -42,6 +43,7 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that mistakes are reported at once.
     settings.check_source()
+    start.use_backend(settings.backend)
     from albert_tf.training import examples, run_folder
 
     settings = run_folder.prepared(settings)

@@ -40,6 +40,7 @@ def main() -> None:
     settings = read_settings(PretrainSettings, values)
     from albert_tf.training.pretrain_inputs import check_files
 
+    start.use_backend(settings.backend, settings.deterministic)
     start.use_onednn(settings.precision)
     check_files(settings)
     # TensorFlow is imported only now, so that --help and mistakes are answered at once.

@@ -189,6 +189,8 @@ def _start_logging() -> None:
         std_logging.getLogger("tensorflow").addFilter(
             lambda record: record.levelno >= std_logging.WARNING
         )
+        # JAX names every kind of device that the machine does not have.
+        std_logging.getLogger("jax").setLevel(std_logging.WARNING)
 
 
 class _Lines(std_logging.Formatter):

@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterator
 
 import albert_tf
+from albert_tf.errors import require
 
 _CHATTER = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -36,16 +37,20 @@ _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _SERVER = "metadata.google.internal"
 _SECONDS = 2.0
+_BACKEND, _XLA_FLAGS = "KERAS_BACKEND", "XLA_FLAGS"
+# The same operations then give the same bits, on a GPU too.
+_DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 def install() -> None:
-    """Has a later `import tensorflow` start quietly, and skip queries about TPUs.
+    """Has later imports of TensorFlow and JAX start quietly, and not query about TPUs.
 
     Variables that the user has set stay as they are.
     """
     os.environ.setdefault(_LOG_LEVEL, "3")
-    if "tensorflow" not in sys.modules:
-        albert_tf._AroundImport("tensorflow", _execute)
+    for package in ("tensorflow", "jax"):
+        if package not in sys.modules:
+            albert_tf._AroundImport(package, _execute)
 
 
 def use_onednn(precision: str) -> None:
@@ -56,6 +61,28 @@ def use_onednn(precision: str) -> None:
     """
     if precision == "float32" and _ONEDNN not in os.environ and _has_avx512():
         os.environ[_ONEDNN] = "1"
+
+
+def use_backend(backend: str, deterministic: bool = True) -> None:
+    """Chooses the backend of Keras, which is not imported yet.
+
+    Args:
+        backend: str. "tensorflow" or "jax".
+        deterministic: bool. Whether XLA leaves out operations that add in any order.
+
+    Raises:
+        UsageError: If it is not installed, or the user has chosen another.
+    """
+    chosen = os.environ.setdefault(_BACKEND, backend)
+    rule = f"--backend={backend}: the environment variable {_BACKEND} names another one"
+    require(chosen == backend, rule, chosen)
+    if backend != "jax":
+        return
+    found = importlib.util.find_spec("jax")
+    require(found, "--backend=jax: JAX is not installed: pip install 'albert_tf[jax]'")
+    flags = os.environ.get(_XLA_FLAGS, "")
+    if deterministic and _DETERMINISTIC.split("=")[0] not in flags:
+        os.environ[_XLA_FLAGS] = f"{flags} {_DETERMINISTIC}".strip()
 
 
 def _execute(execute, module) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.converters import safetensors_file
@@ -27,9 +26,8 @@ from albert_tf.reports.samples import best_tokens, probabilities
 from albert_tf.storage import files, folders
 from albert_tf.text.inputs import encode_masked, masked_inputs
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
-from albert_tf.training.tensorflow.step import TrainStep
-from albert_tf.training.tensorflow.strategy import helper_name
+from albert_tf.training.engine import TrainStep, helper_name, is_tpu
+from albert_tf.training.weights import WeightAverages, mark_trained
 
 # Log lines whose median is the usual value, and how many there must be of them.
 _WINDOW = 20
@@ -349,7 +347,7 @@ class KeepModel(KeepBest):
             "step": step,
             _EVALUATED_ON: self._evaluated_on,
         }
-        self._train_step.mark_trained()
+        mark_trained(self._train_step.model, self._train_step.optimizer)
         names = folders.OWN_NAMES | {BEST_FILE}
         try:
             with folders.writing(self.path, overwrite=True, own_names=names) as out:
@@ -426,9 +424,7 @@ class Samples(Callback):
         self._file: MetricsFile | None = None
         if helper_name(step.strategy):
             return
-        if settings.eval_file and not isinstance(
-            step.strategy, tf.distribute.TPUStrategy
-        ):
+        if settings.eval_file and not is_tpu(step.strategy):
             self._read(settings.sample_texts, settings.max_seq_length)
         path = files.join(path, SAMPLES_FILE)
         if self._texts or files.exists(path):

@@ -12,8 +12,8 @@ from albert_tf.errors import DataError
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import Callback
+from albert_tf.training.engine import share
 from albert_tf.training.examples import CALIBRATION, Split
-from albert_tf.training.tensorflow.strategy import share
 
 _CHANCE = 0.98
 

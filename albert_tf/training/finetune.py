@@ -19,13 +19,12 @@ from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import collect_outputs
 from albert_tf.training import examples, loop, outputs, start
 from albert_tf.training.callbacks import Callback, KeepWeights
+from albert_tf.training.engine import TrainStep, is_one_of_several
 from albert_tf.training.evaluation import Collapse, Evaluator
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Run, devices
 from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepared
-from albert_tf.training.tensorflow.step import TrainStep
-from albert_tf.training.tensorflow.strategy import is_one_of_several
 
 
 def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict:

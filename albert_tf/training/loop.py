@@ -11,19 +11,24 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
+import numpy as np
 
 from albert_tf.errors import DataError, Stopped, require
 from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.callbacks import Callback, DivergedError
+from albert_tf.training.checkpoints import TrainingCheckpoints
+from albert_tf.training.engine import (
+    EvaluationStep,
+    Strategy,
+    TrainStep,
+    is_one_of_several,
+    share,
+)
 from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Phase
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
-from albert_tf.training.tensorflow.step import EvaluationStep, TrainStep
-from albert_tf.training.tensorflow.strategy import is_one_of_several, share
 
 Evaluate = Callable[[], dict[str, Any]]
 # Seconds between the attempts to write a checkpoint that cannot be done without.
@@ -74,7 +79,7 @@ class StopSignals(contextlib.AbstractContextManager):
 
 def train(
     step: TrainStep,
-    batches: tf.distribute.DistributedDataset,
+    batches: Iterable[Any],
     phase: Phase,
     checkpoints: TrainingCheckpoints,
     progress: Progress,
@@ -156,7 +161,7 @@ def train(
 
 
 def _decide(
-    strategy: tf.distribute.Strategy,
+    strategy: Strategy,
     signals: StopSignals,
     callbacks: Sequence[Callback],
     done: int,
@@ -218,7 +223,7 @@ def _save(
 
 def evaluate_batches(
     step: EvaluationStep,
-    sources: Mapping[str, tf.distribute.DistributedDataset],
+    sources: Mapping[str, Iterable[Any]],
     max_steps: int,
 ) -> dict[str, float]:
     """Returns losses and accuracies over held-out batches.
@@ -240,14 +245,14 @@ def evaluate_batches(
     losses = {}
     for source, batches in sources.items():
         # Tensors until the end: a number would wait for the device.
-        sums: dict[str, tf.Tensor] = {}
+        sums: dict[str, Any] = {}
         for number, batch in enumerate(batches, 1):
             for name, value in step.evaluate(batch).items():
                 sums[name] = sums.get(name, 0.0) + value
             if number == max_steps:
                 break
         require(sums, "the evaluation data holds no batch", error=DataError)
-        numbers = {name: value.numpy() for name, value in sums.items()}
+        numbers = {name: np.asarray(value) for name, value in sums.items()}
         for name, value in numbers.items():
             totals[name] = totals[name] + value if name in totals else value
         if source:

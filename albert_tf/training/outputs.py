@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.converters.keras_model import build_model, from_model
@@ -33,9 +32,11 @@ from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
 from albert_tf.text.inputs import encode_masked, masked_inputs
+from albert_tf.training.engine import is_tpu
 from albert_tf.training.evaluation import calibrated
 from albert_tf.training.examples import CALIBRATION
 from albert_tf.training.run_folder import METRICS, REPORT, RunFolder
+from albert_tf.training.weights import mark_trained
 
 CURVES_FILE = "curves.png"
 
@@ -53,7 +54,7 @@ def finish(run: Any) -> dict[str, Any]:
     Returns:
         The content of `metrics.json`.
     """
-    run.step.mark_trained()
+    mark_trained(run.step.model, run.step.optimizer)
     data, tokenizer, size = run.data, run.start.tokenizer, run.settings.eval_batch_size
     model = _in_float32(run)
     model.task = saved.describe(data.task)
@@ -228,7 +229,7 @@ def _probe(run: Any) -> list[dict[str, Any]]:
     settings, tokenizer, pairs, rows = run.settings, run.tokenizer, [], []
     given = tuple(filter(None, settings.sample_pairs))
     limit = settings.max_seq_length, "--max_seq_length"
-    if isinstance(run.strategy, tf.distribute.TPUStrategy):
+    if is_tpu(run.strategy):
         return []
     for texts in map(split_pair, given):
         pairs.append({"texts": texts})

@@ -21,6 +21,13 @@ from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop, outputs, pretrain_inputs
 from albert_tf.training.callbacks import Callback, DivergedError, KeepModel, Samples
+from albert_tf.training.checkpoints import TrainingCheckpoints, latest_step
+from albert_tf.training.engine import (
+    Strategy,
+    TrainStep,
+    make_deterministic,
+    num_shares,
+)
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
@@ -32,8 +39,7 @@ from albert_tf.training.run_folder import (
     as_begun,
 )
 from albert_tf.training.start import content_of, make_pretrainer
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
-from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.weights import mark_trained
 
 
 def pretrain(settings: PretrainSettings) -> str:
@@ -100,7 +106,7 @@ class Pretraining(Run):
     def __init__(
         self,
         settings: PretrainSettings,
-        strategy: tf.distribute.Strategy,
+        strategy: Strategy,
         objective: Objective,
     ):
         super().__init__(settings, strategy)
@@ -124,7 +130,7 @@ class Pretraining(Run):
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
             pretrain_inputs.check_segments(settings, self.config)
             replicas = self.strategy.num_replicas_in_sync
-            sharing = len(self.strategy.extended.worker_devices)
+            sharing = num_shares(self.strategy)
             pretrain_inputs.check_batches(settings, self.config, replicas, sharing)
             if start is None:
                 warn_if_small(self.tokenizer, self.config.vocab_size)
@@ -184,7 +190,7 @@ class Pretraining(Run):
         settings = self.settings
         self.folder.check_versions()
         if settings.deterministic:
-            tf.config.experimental.enable_op_determinism()
+            make_deterministic()
         reached = latest_step(self.folder.join(CHECKPOINT_FOLDER)) or 0
         require(
             reached <= settings.num_train_steps,
@@ -275,7 +281,7 @@ class Pretraining(Run):
     def finish(self) -> str:
         """Writes curves, page, card and model."""
         outputs.write_outputs(self)
-        self.step.mark_trained()
+        mark_trained(self.step.model, self.step.optimizer)
         found = nets.split(from_model(self.step.model, self.tokenizer))
         # A run without `model` is not finished, so that it comes last. One of fewer
         # steps is not to lie beside a net of more; checkpoints hold its weights.

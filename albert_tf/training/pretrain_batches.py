@@ -25,10 +25,10 @@ from albert_tf.reports.metrics_file import SKIPPED_FILE
 from albert_tf.storage import files
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError
+from albert_tf.training.engine import EvaluationStep, distribute
 from albert_tf.training.pretrain_inputs import card_paths
 from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
-from albert_tf.training.tensorflow.step import EvaluationStep, distribute
+from albert_tf.training.weights import WeightAverages
 
 # A run that diverges from the same checkpoint more often suffers from something else.
 _MAX_FROM_ONE_STEP = 5

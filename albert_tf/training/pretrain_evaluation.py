@@ -10,8 +10,6 @@ import dataclasses
 import os
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf.converters import own_format
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
@@ -28,11 +26,11 @@ from albert_tf.objectives.pretraining import (
 )
 from albert_tf.storage import files, hubs
 from albert_tf.training import pretrain_inputs
+from albert_tf.training.engine import EvaluationStep, default_strategy
 from albert_tf.training.pretrain import find_objective
 from albert_tf.training.pretrain_batches import RunBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.start import make_pretrainer
-from albert_tf.training.tensorflow.step import EvaluationStep
 
 # Settings of a run that decide what its evaluations measure; some of one objective.
 _OF_OBJECTIVES = (
@@ -105,7 +103,7 @@ def evaluate_records(
         model = make_pretrainer(settings, start, config, objective.head, dtype)
     trained = _trained(objective, path, model.untrained_weights)
     data.objective = trained
-    step = EvaluationStep(model, trained, tf.distribute.get_strategy())
+    step = EvaluationStep(model, trained, default_strategy())
     evaluate = data.make_evaluate(step)
     with data_errors():
         metrics = evaluate()

@@ -13,11 +13,22 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.errors import require
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.training import loop
 from albert_tf.training.callbacks import Callback, DivergedError, DivergenceGuard
+from albert_tf.training.checkpoints import TrainingCheckpoints
+from albert_tf.training.engine import (
+    Strategy,
+    TrainStep,
+    create_strategy,
+    distribute,
+    helper_name,
+    share,
+    worker_errors,
+)
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import (
     CHECKPOINT_FOLDER,
@@ -27,17 +38,8 @@ from albert_tf.training.run_folder import (
     describe_command,
 )
 from albert_tf.training.settings import Phase, TrainingSettings
-from albert_tf.training.tensorflow.checkpoints import (
-    TrainingCheckpoints,
-    WeightAverages,
-)
-from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import (
-    check_agreement,
-    create_strategy,
-    helper_name,
-    worker_errors,
-)
+from albert_tf.training.weights import WeightAverages
+from albert_tf.training.workers import check_equal
 
 _OPTIMIZER_SETTINGS = (
     *("learning_rate", "num_train_steps", "num_warmup_steps", "weight_decay_rate"),
@@ -46,13 +48,16 @@ _OPTIMIZER_SETTINGS = (
 
 
 @contextlib.contextmanager
-def devices(settings: TrainingSettings) -> Iterator[tf.distribute.Strategy]:
+def devices(settings: TrainingSettings) -> Iterator[Strategy]:
     """Makes the strategy of a run; compares what all workers were given.
 
     Raises:
-        UsageError: If the devices do not exist.
+        UsageError: If the devices do not exist, or Keras runs on another backend.
         DataError: If the workers differ, or one of them ends.
     """
+    engine = keras.backend.backend()
+    rule = f"--backend={settings.backend}: Keras was started with KERAS_BACKEND"
+    require(engine == settings.backend, rule, engine)
     strategy = create_strategy(
         settings.distribution,
         num_devices=settings.num_devices,
@@ -60,7 +65,7 @@ def devices(settings: TrainingSettings) -> Iterator[tf.distribute.Strategy]:
         worker_timeout=settings.worker_timeout,
     )
     with worker_errors(strategy):
-        check_agreement(strategy, describe_command(settings))
+        check_equal(share(strategy, describe_command(settings)))
         yield strategy
 
 
@@ -69,7 +74,7 @@ class Run(abc.ABC):
 
     Args:
         settings: `TrainingSettings`.
-        strategy: `tf.distribute.Strategy`.
+        strategy: `engine.Strategy`.
 
     Attributes:
         helper: str. Name of a worker that is not the chief; empty in the chief.
@@ -82,7 +87,7 @@ class Run(abc.ABC):
     title: str
     asynchronous = False
 
-    def __init__(self, settings: Any, strategy: tf.distribute.Strategy):
+    def __init__(self, settings: Any, strategy: Strategy):
         self.settings = settings
         self.strategy = strategy
         self.helper = helper_name(strategy)
@@ -153,7 +158,7 @@ class Run(abc.ABC):
         with self.open_inputs() as facts:
             finished = self.is_finished()
             facts = {**self.folder.content, **facts, FINISHED: finished}
-            check_agreement(self.strategy, facts)
+            check_equal(share(self.strategy, facts))
             if finished:
                 if not self.helper:
                     self.folder.tidy()
@@ -202,6 +207,7 @@ class Run(abc.ABC):
             jit_compile=settings.jit_compile,
             fuse=fuse,
             depth=settings.depth,
+            **({"shard_optimizer": True} if settings.shard_optimizer else {}),
             forward=getattr(model, forward) if forward else None,
         )
 
@@ -217,7 +223,7 @@ class Run(abc.ABC):
             asynchronous=self.asynchronous,
             helper=self.helper,
         )
-        check_agreement(self.strategy, {**self.facts, **checkpoints.facts()})
+        check_equal(share(self.strategy, {**self.facts, **checkpoints.facts()}))
         try:
             with loop.StopSignals() as signals:
                 while not self._train_on(checkpoints, signals):
@@ -229,13 +235,13 @@ class Run(abc.ABC):
     def _train_on(self, checkpoints: TrainingCheckpoints, signals) -> bool:
         """Trains from the last checkpoint; returns whether to the end."""
         restored = checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
-        check_agreement(self.strategy, checkpoints.facts())
+        check_equal(share(self.strategy, checkpoints.facts()))
         step, first, last = self.step, checkpoints.step, self.settings.num_train_steps
         self.averages = WeightAverages(step.model, step.optimizer)
         # Every worker reads them, because all of them take part in an evaluation.
         lines = lines_until(read_metrics(self.folder.join(METRICS_FILE)), first)
         evaluated = [line["step"] for line in lines if line["split"] == "eval"]
-        check_agreement(self.strategy, {EVALUATED: evaluated})
+        check_equal(share(self.strategy, {EVALUATED: evaluated}))
         bar = Progress(
             self.folder.path,
             first,

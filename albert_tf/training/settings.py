@@ -55,8 +55,10 @@ class TrainingSettings:
         save_checkpoints_steps: Steps between checkpoints to resume from.
         keep_checkpoint_max: Number of checkpoints to keep.
         precision: float32, or bfloat16 (weights stay float32).
-        distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the
-            packages of requirements-tpu.txt.
+        backend: What trains: tensorflow, or jax, which the extra of that name installs.
+            The numbers are the same but for rounding and the masks of dropout.
+        distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu (with
+            --backend=tensorflow, the packages of requirements-tpu.txt).
         num_devices: With --distribution=mirrored: number of GPUs, or of logical CPU
             devices.
         tpu_name: With --distribution=tpu: name or address of the TPU; local on a TPU
@@ -68,7 +70,10 @@ class TrainingSettings:
             loop_remat: also compute them again in the backward pass, which keeps only
             their inputs, for a third more operations; known as gradient checkpointing
             or rematerialization. The numbers are the same.
-        jit_compile: Compile the whole step with XLA (a TPU always does).
+        shard_optimizer: With --backend=jax: divide the optimizer's slots among the
+            devices (ZeRO).
+        jit_compile: Compile the whole step with XLA (a TPU always does, and
+            --backend=jax).
         seed: Seed of new weights, the order of examples, masks and dropout.
     """
 
@@ -94,6 +99,9 @@ class TrainingSettings:
     save_checkpoints_steps: int = setting(500, minimum=1, identity=False)
     keep_checkpoint_max: int = setting(2, minimum=1, identity=False)
     precision: str = setting("float32", choices=("float32", "bfloat16"))
+    backend: str = setting(
+        "tensorflow", choices=("tensorflow", "jax"), identity="recorded"
+    )
     distribution: str = setting(
         "one_device",
         choices=("one_device", "mirrored", "multi_worker", "tpu"),
@@ -105,6 +113,7 @@ class TrainingSettings:
     depth: str = setting(
         "unrolled", choices=("unrolled", "loop", "loop_remat"), identity="recorded"
     )
+    shard_optimizer: bool = setting(False, identity=False)
     jit_compile: bool = False
     seed: int = setting(12345, minimum=0, maximum=2**31 - 1)
 
@@ -129,6 +138,11 @@ class TrainingSettings:
             self.num_devices is None or self.distribution == "mirrored",
             "--num_devices requires --distribution=mirrored",
             self.distribution,
+        )
+        require(
+            self.backend == "jax" or not self.shard_optimizer,
+            "--shard_optimizer requires --backend=jax",
+            self.backend,
         )
         batch, parts = self.train_batch_size, self.gradient_accumulation_steps
         require(

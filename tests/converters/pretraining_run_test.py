@@ -11,9 +11,9 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.text.load import load_tokenizer
+from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.tiny import CONFIG, SPIECE, assert_same_weights
 
 

@@ -14,7 +14,7 @@ from albert_tf.models.electra import ElectraPretrainer, sample
 from albert_tf.objectives.pretraining import ELECTRA
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests import tiny
 

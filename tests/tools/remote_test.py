@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.converters.load import from_pretrained, load_tokenizer
 from albert_tf.export import manifest
 from albert_tf.storage import files, folders
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.checkpoints import TrainingCheckpoints
 from tests.commands import run_command
 from tests.storage import flaky
 from tests.tiny import TEXT, tiny_config

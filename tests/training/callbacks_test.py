@@ -27,8 +27,8 @@ from albert_tf.training.callbacks import (
 )
 from albert_tf.training.pretrain import find_objective
 from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.weights import WeightAverages
 from tests import tiny
 from tests.training.runs import pretraining
 

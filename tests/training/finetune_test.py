@@ -23,7 +23,7 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.finetune import Finetuning
 from albert_tf.training.start import Start
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
+from albert_tf.training.weights import WeightAverages
 from tests.commands import run_command
 from tests.openings import count_openings
 from tests.reports.parsed_page import ParsedPage

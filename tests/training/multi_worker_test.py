@@ -243,8 +243,9 @@ def test_a_worker_that_is_asked_to_end_ends_all(tmp_path):
 
 # TensorFlow waits for a worker that answered and then left, with our time limit.
 LEAVES = """
+from albert_tf.training import workers
 from albert_tf.training.tensorflow import strategy
-strategy.wait_for, strategy._CONNECT_SECONDS = lambda *_: None, 2
+workers.wait_for, strategy._CONNECT_SECONDS = lambda *_: None, 2
 try:
     strategy.create_strategy("multi_worker")
 except strategy.DataError as e:

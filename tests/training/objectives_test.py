@@ -14,7 +14,7 @@ from albert_tf.config import SHARING_MODES
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests import tiny
 

@@ -27,13 +27,13 @@ from albert_tf.reports.run_page import render_runs
 from albert_tf.reports.samples import PAIRS, show_masks
 from albert_tf.storage import hubs
 from albert_tf.training import loop, outputs, pretrain
+from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.pretrain_batches import RunBatches
 from albert_tf.training.pretrain_inputs import check_ngram
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder, as_begun
 from albert_tf.training.start import make_pretrainer
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests import tiny
 from tests.commands import run_command
 from tests.openings import count_openings

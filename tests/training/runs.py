@@ -18,11 +18,11 @@ import time
 import tensorflow as tf
 
 from albert_tf.storage import folders
-from albert_tf.training import callbacks, evaluation, loop, seeds
+from albert_tf.training import callbacks, checkpoints, evaluation, loop, seeds
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain import pretrain
 from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.tensorflow import checkpoints, step
+from albert_tf.training.tensorflow import step
 from tests import tiny
 from tests.tiny import GOLDEN, SPIECE
 

@@ -29,7 +29,7 @@ State = dict[str, list[jax.Array]]
 class Update:
     """A function from the state of a training and a batch to the next state.
 
-    `jax.jit(update, donate_argnums=0)` compiles it.
+    `compiled` makes it a program.
 
     Args:
         model: Keras model. Called with a batch.
@@ -75,6 +75,7 @@ class Update:
         optimizer.build(self.variables)
         self._forward = forward or model
         self._read: list[int] = []
+        self._shardings: dict[str, list[NamedSharding]] | None = None
 
     @property
     def read(self) -> list[int]:
@@ -91,6 +92,8 @@ class Update:
 
     def shardings(self) -> dict[str, list[NamedSharding]]:
         """Returns where each value of the state lies."""
+        if self._shardings is not None:
+            return self._shardings
         specs = {name: [_EVERYWHERE] * len(v) for name, v in self.groups().items()}
         if self.shard_optimizer:
             slots = {
@@ -102,7 +105,10 @@ class Update:
                 _cut_evenly(v.shape, self.mesh.size) if id(v) in slots else _EVERYWHERE
                 for v in self.optimizer.variables
             ]
-        return {k: [NamedSharding(self.mesh, s) for s in v] for k, v in specs.items()}
+        self._shardings = {
+            k: [NamedSharding(self.mesh, s) for s in v] for k, v in specs.items()
+        }
+        return self._shardings
 
     def state_specs(self) -> dict[str, list[jax.ShapeDtypeStruct]]:
         """Returns shapes, types and places of the state, to compile without devices."""
@@ -128,6 +134,17 @@ class Update:
             name: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=place)
             for name, v in batch.items()
         }
+
+    def compiled(self) -> Any:
+        """Returns the function under `jax.jit`, which takes the memory of the state."""
+        state = self.shardings()
+        place = lambda spec: NamedSharding(self.mesh, spec)  # noqa: E731
+        return jax.jit(
+            self,
+            donate_argnums=0,
+            in_shardings=(state, place(_BY_ROWS)),
+            out_shardings=(state, place(_EVERYWHERE)),
+        )
 
     def __call__(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict]:
         """Updates the weights.
@@ -167,9 +184,7 @@ class Update:
             for name, variables in self.groups().items()
             if name != "frozen"
         }
-        state = lax.with_sharding_constraint(
-            {**values, "frozen": frozen}, self.shardings()
-        )
+        state = {**values, "frozen": frozen}
         return state, {"row": row, "learning_rate": rate, "norm": norm}
 
     def _of_a_device(self, weights, frozen, batch, step):

@@ -8,7 +8,6 @@ read is not updated: weight decay alone would shrink it to nothing.
 """
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from albert_tf import features
 from albert_tf.layers.depth import UNROLLED, depth_form
 from albert_tf.layers.ops import StepSeeds, fused_elementwise
 from albert_tf.models.base import weight_names
+from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
 
 class EvaluationStep:
@@ -121,7 +121,7 @@ class TrainStep(EvaluationStep):
         self._gradients = self._micro_step
         self._compile_chain = None
         # A TPU compiles everything by itself.
-        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        on_tpu = is_tpu(strategy)
         if fuse and not on_tpu and not jit_compile and _only_cpus():
             self._compile_chain = _compile_chain
         if jit_compile and not on_tpu:
@@ -190,27 +190,10 @@ class TrainStep(EvaluationStep):
             lambda *values: np.concatenate([v.numpy() for v in values]), *results
         )
 
-    def mark_trained(self) -> None:
-        """Removes what has been updated from the model's `untrained_weights`.
-
-        A bias goes with its kernel: one that is added to all choices has no gradient
-        but rounding errors, which can all be zero.
-        """
-        untrained = set(self.model.untrained_weights)
-        variables = dict(zip(self._names, self.variables, strict=True))
-        for name in untrained & variables.keys():
-            kernel = re.sub(r"/bias$", "/kernel", name)
-            if any(
-                self.optimizer.has_updated(variables[one])
-                for one in {name, kernel} & variables.keys()
-            ):
-                untrained.remove(name)
-        self.model.mark_untrained(untrained)
-
     @property
     def num_shares(self) -> int:
         """The number of devices of this process."""
-        return len(self.strategy.extended.worker_devices)
+        return num_shares(self.strategy)
 
     def _predict_step(self, batch):
         forward = lambda batch: self._answering(batch, training=False)  # noqa: E731

@@ -1,36 +1,22 @@
-"""The devices of a run, as a `tf.distribute` strategy, and its workers.
-
-TensorFlow waits for other workers in code that lets no other Python run: no line
-appears, no signal is answered, no thread notices a time limit. So every worker opens
-its port and connects to the others' first; TensorFlow begins when all have answered.
-
-Workers exchange gradients, never weights: if one of them starts from other weights or
-at another step, nothing fails, and the chief saves a model that no single run made. So
-they compare first what they are about to compute.
-"""
+"""The devices of a run, as a `tf.distribute` strategy."""
 
 import collections
-import concurrent.futures
 import contextlib
 import functools
-import hashlib
-import json
-import os
-import re
 import signal
 import socket
-import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.eager import context
 
 from albert_tf.errors import DataError, require
+from albert_tf.training.workers import find_cluster, share_by
 
 # How long TensorFlow may take to connect workers that are all there.
 _CONNECT_SECONDS = 120
@@ -138,9 +124,7 @@ def _local_devices(number: int | None) -> list[str]:
 
 
 def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
-    workers, own = _workers()
-    others = {name: where for name, where in workers.items() if name != own}
-    wait_for(others, int(workers[own].rpartition(":")[2]), timeout)
+    workers = find_cluster(timeout).workers
     # A worker that leaves now is missed by nobody but TensorFlow, without a limit.
     jobs = collections.Counter(name.partition(" ")[0] for name in workers)
     eager = context.context()
@@ -163,39 +147,6 @@ def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
         if threading.current_thread() is threading.main_thread():
             # TensorFlow has put one in its place that only takes note.
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-
-
-def _workers() -> tuple[dict[str, str], str]:
-    """Returns the workers' addresses in TF_CONFIG by their names, and the own name."""
-    text, cluster = os.environ.get("TF_CONFIG", ""), {}
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        config = json.loads(text)
-        task, index = config["task"].get("type", "worker"), config["task"]["index"]
-        jobs = [job for job in ("chief", "worker") if job in config["cluster"]]
-        cluster = {job: list(config["cluster"][job]) for job in jobs}
-    require(
-        cluster.get("worker"),
-        "--distribution=multi_worker requires the environment variable TF_CONFIG with "
-        "cluster.worker and task.index",
-        text,
-    )
-    names = ", ".join(cluster)
-    rule = f"TF_CONFIG: task.type must be one of {names}, the jobs of cluster"
-    require(task in cluster, rule, task)
-    count = len(cluster[task])
-    require(
-        type(index) is int and 0 <= index < count,
-        f"TF_CONFIG: task.index must be from 0 to {count - 1}, for the {count} of "
-        f"cluster.{task}",
-        index,
-    )
-    workers = {}
-    for job in cluster:
-        for number, address in enumerate(cluster[job]):
-            fits = re.fullmatch(r".+:\d+", str(address))
-            require(fits, f"TF_CONFIG: cluster.{job} must hold host:port", address)
-            workers[f"{job} {number}"] = address
-    return workers, f"{task} {index}"
 
 
 def _tpu_strategy(name: str) -> tf.distribute.Strategy:
@@ -242,102 +193,14 @@ def _find_tpu(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     return resolver
 
 
-_FIRST_LINE_AFTER = 20.0
-_KNOCKS_EVERY = 0.5
+def default_strategy() -> tf.distribute.Strategy:
+    """Returns the devices of a program that does not choose any."""
+    return tf.distribute.get_strategy()
 
 
-def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
-    """Returns when all other workers have opened their ports.
-
-    Args:
-        addresses: dict. `host:port` of the other workers, by a name for people.
-        port: int. This worker's, which is free again afterwards.
-        timeout: float. Seconds to wait; 0: without end.
-
-    Raises:
-        DataError: If a worker is not there in time, or the port is in use.
-    """
-    begun, told, absent = time.monotonic(), "", dict(addresses)
-    with _listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
-        # One that has answered goes on; its port is closed until TensorFlow opens it.
-        while True:
-            there = dict(
-                zip(absent, threads.map(_listens, absent.values()), strict=True)
-            )
-            absent = {name: absent[name] for name in absent if not there[name]}
-            if not absent:
-                return
-            seconds = time.monotonic() - begun
-            names = ", ".join(f"{name} ({where})" for name, where in absent.items())
-            if timeout and seconds >= timeout:
-                raise DataError(
-                    f"no answer from {names} after {timeout:g} s; give the same "
-                    "command to all workers in TF_CONFIG, or raise --worker_timeout"
-                )
-            if seconds >= _FIRST_LINE_AFTER and names != told:
-                told = names
-                print(f"waiting for {names}", file=sys.stderr, flush=True)
-            time.sleep(_KNOCKS_EVERY)
-
-
-def _listen(port: int) -> socket.socket:
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    try:
-        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
-    except OSError as e:
-        raise DataError(
-            f"TF_CONFIG: this worker's port {port} cannot be opened: "
-            f"{os.strerror(e.errno)}; an earlier process of the run may still use it"
-        ) from None
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as one:
-            # On one machine, a port that nobody has opened can be given to the knock.
-            return one.getsockname() != one.getpeername()
-    except OSError:
-        return False
-
-
-# The lengths of what workers exchange are multiples of this, so that few graphs serve.
-_BLOCK = 4096
-_MOST_NAMED = 4
-
-
-def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, Any]) -> None:
-    """Compares facts of all workers.
-
-    Every worker must call it at the same point. It does nothing in a run of a single
-    process.
-
-    Args:
-        strategy: `tf.distribute.Strategy`. Strategy of the run.
-        facts: dict. What must be equal in all workers, by a title for people, in the
-            order of importance: values ready for JSON, digests, or dicts of these.
-
-    Raises:
-        DataError: If they differ; in all workers alike, and says who has what.
-    """
-    rows = [_flat(facts) for facts in share(strategy, facts)]
-    found = []
-    for title in dict.fromkeys(title for row in rows for title in row):
-        groups: dict[str, list[str]] = {}
-        for worker, row in enumerate(rows):
-            groups.setdefault(str(row.get(title)), []).append(str(worker))
-        if len(groups) > 1:
-            parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
-            found.append(f"{title} ({'; '.join(parts)})")
-    if len(found) > _MOST_NAMED:
-        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
-    require(
-        not found,
-        f"the workers differ in their {', '.join(found)}; give all of them the same "
-        "packages, flags and files, and an --output_dir that all of them see",
-        error=DataError,
-    )
+def make_deterministic() -> None:
+    """Lets the same operations give the same bits, in this process from now on."""
+    tf.config.experimental.enable_op_determinism()
 
 
 def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
@@ -357,36 +220,24 @@ def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
     """
     if not is_one_of_several(strategy):
         return [value]
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    lengths = _gather(strategy, np.array([len(text)], np.float32))[:, 0].astype(int)
-    row = np.zeros(-(-max(lengths) // _BLOCK) * _BLOCK, np.float32)
-    row[: len(text)] = text
-    rows = _gather(strategy, row).astype(np.uint8)
+    gather = functools.partial(_gather, strategy)
     # All replicas of a worker bring the row of that worker.
-    replicas = len(strategy.extended.worker_devices)
-    return [
-        json.loads(row[:length].tobytes())
-        for row, length in list(zip(rows, lengths, strict=True))[::replicas]
-    ]
+    return share_by(gather, value, num_shares(strategy))
 
 
-def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the facts with those of inner dicts under both names."""
-    flat: dict[str, Any] = {}
-    for title, value in facts.items():
-        inner = value if isinstance(value, dict) else {"": value}
-        flat |= {f"{title} {name}".strip(): v for name, v in inner.items()}
-    return flat
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the devices are TPUs, which compile all that they compute."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
-def digest_of(tensors: Mapping[str, tf.Variable]) -> str:
-    """Returns a sha256 of the names and values of variables."""
-    sha256 = hashlib.sha256()
-    for name, variable in sorted(tensors.items()):
-        value = np.asarray(tf.convert_to_tensor(variable))
-        sha256.update(f"{name} {value.shape}".encode())
-        sha256.update(np.ascontiguousarray(value).tobytes())
-    return sha256.hexdigest()
+def num_shares(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of devices of this process."""
+    return len(strategy.extended.worker_devices)
+
+
+def value_of(variable: keras.Variable) -> np.ndarray:
+    """Returns the value of now; with several replicas, all of them have the same."""
+    return tf.convert_to_tensor(variable.value).numpy()
 
 
 def _gather(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.loop import evaluate_batches
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import create_strategy
+from albert_tf.training.weights import mark_trained
 from benchmarks.step_speed import random_batch
 from tests import tiny
 
@@ -30,7 +31,7 @@ from albert_tf.heads import find
 from albert_tf.layers.ops import Dropout
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import OBJECTIVES
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
+from albert_tf.training.weights import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 
@@ -99,7 +100,7 @@ def run(
         losses += sums["losses"].tolist()
         norms += sums["grad_norms"].tolist()
         rates.append(float(sums["learning_rate"]))
-    step.mark_trained()
+    mark_trained(step.model, step.optimizer)
     left = {  # what nothing has touched: the weight, its average, its moments
         k for k, v in weight_names(model).items()
         if all(
@@ -321,11 +322,11 @@ def test_a_bias_is_trained_with_its_kernel():
     model.mark_untrained()
     optimizer = create_optimizer("adamw", learning_rate=1e-3, num_train_steps=9)
     step = TrainStep(model, ALBERT, optimizer, tf.distribute.get_strategy())
-    step.mark_trained()
+    mark_trained(step.model, step.optimizer)
     assert "classifier/bias" in model.untrained_weights
     moment = optimizer.slot(model.classifier.kernel, "m")
     moment.assign(np.ones_like(moment))
-    step.mark_trained()
+    mark_trained(step.model, step.optimizer)
     left = set(weight_names(model)) - {"classifier/kernel", "classifier/bias"}
     assert set(model.untrained_weights) == left
 

@@ -13,7 +13,7 @@ from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.training.tensorflow.checkpoints import (
+from albert_tf.training.checkpoints import (
     TrainingCheckpoints,
     WeightAverages,
     latest_step,

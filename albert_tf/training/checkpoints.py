@@ -8,9 +8,8 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,7 +20,9 @@ from albert_tf.models.base import weight_names
 from albert_tf.storage import files, streams
 from albert_tf.storage.calls import repeated
 from albert_tf.storage.streams import find_checkpoints
-from albert_tf.training.tensorflow.strategy import digest_of
+from albert_tf.training.engine import value_of
+from albert_tf.training.weights import WeightAverages
+from albert_tf.training.workers import digest_of
 
 # What reading a damaged file raises; a file cut short is an IndexError. Others, of a
 # bucket that does not answer or for want of memory, say nothing about the file.
@@ -98,20 +99,18 @@ class TrainingCheckpoints:
         }
         self.optimizer = optimizer
         self._seed = tf.Variable(seed, dtype=tf.int64, trainable=False)
-        self._values = {
-            "weights": {k: v.value for k, v in weights.items()},
-            "slots": {k: v.value for k, v in slots.items()},
-        }
+        self._values = {"weights": weights, "slots": slots}
         if optimizer.ema_decay:
             # Runs without them keep the layout that they always had.
-            averages = WeightAverages(model, optimizer).averages
-            self._values["averages"] = {k: v.value for k, v in averages.items()}
-        everything = {
-            **self._values,
-            "step": optimizer.iterations.value,
-            "seed": self._seed,
-        }
-        self.checkpoint = tf.train.Checkpoint(**everything)
+            self._values["averages"] = WeightAverages(model, optimizer).averages
+        everything = {**self._values, "step": optimizer.iterations}
+        # Copies in the memory of the host, with the variables that they are of.
+        self._copies: list[tuple[tf.Variable, keras.Variable]] = []
+        # The files are TensorFlow's, whatever trains.
+        self._is_native = keras.backend.backend() == "tensorflow"
+        take = (lambda v: v.value) if self._is_native else self._copy
+        values = {**tf.nest.map_structure(take, everything), "seed": self._seed}
+        self.checkpoint = tf.train.Checkpoint(**values)
         self._keep = keep
         self._helper = helper
         self.folder = files.join(folder, helper) if helper else os.fspath(folder)
@@ -119,12 +118,11 @@ class TrainingCheckpoints:
             files.remove_tree(self.folder)  # A killed run left it behind.
         # The step restored or written last: that checkpoint is whole.
         self._last: int | None = None
-        self._copies: list[tuple[tf.Variable, Any]] = []
         self._thread = ThreadPoolExecutor(1) if asynchronous else None
         self._begun: Future | None = None
-        if asynchronous:
-            everything = tf.nest.map_structure(self._copy, everything)
-        self._written = tf.train.Checkpoint(**everything)
+        if asynchronous and self._is_native:
+            values |= tf.nest.map_structure(self._copy, everything)
+        self._written = tf.train.Checkpoint(**values)
         # Part of every checkpoint; made when it is asked for.
         _ = self._written.save_counter
         self._remove_unfinished()
@@ -132,11 +130,14 @@ class TrainingCheckpoints:
     @property
     def step(self) -> int:
         """The number of updates made so far."""
-        return int(self.optimizer.iterations.numpy())
+        return int(value_of(self.optimizer.iterations))
 
     def facts(self) -> dict[str, str]:
         """Returns step and digests of what a checkpoint holds, by a title."""
-        digests = {title: digest_of(v) for title, v in self._values.items()}
+        digests = {
+            title: digest_of({name: value_of(v) for name, v in variables.items()})
+            for title, variables in self._values.items()
+        }
         return {"step": str(self.step), **digests}
 
     def save(self, wait: bool = False) -> None:
@@ -150,12 +151,12 @@ class TrainingCheckpoints:
             DataError: If it cannot be written; without `wait`, also if the one before
                 could not be, although this one is being written.
         """
+        failed = self._ended()
+        for copy, variable in self._copies:
+            copy.assign(value_of(variable))
         if self._thread is None:
             self._write(self.step)
             return
-        failed = self._ended()
-        for copy, variable in self._copies:
-            copy.assign(tf.convert_to_tensor(variable))
         self._begun = self._thread.submit(self._write, self.step)
         if wait:
             failed = self._ended()
@@ -260,7 +261,7 @@ class TrainingCheckpoints:
 
     def _copy(self, variable) -> tf.Variable:
         with tf.device("/cpu:0"):
-            copy = tf.Variable(tf.convert_to_tensor(variable), trainable=False)
+            copy = tf.Variable(value_of(variable), trainable=False)
         self._copies.append((copy, variable))
         return copy
 
@@ -319,54 +320,11 @@ class TrainingCheckpoints:
 
     def _restore(self, path: str) -> None:
         self.checkpoint.restore(streams.literal(path)).assert_consumed()
+        if not self._is_native:
+            for copy, variable in self._copies:
+                variable.assign(copy.numpy())
 
 
 def _is_damage(error: BaseException | None) -> bool:
     # TensorFlow's reader raises `OpError` itself where it does not know the kind.
     return isinstance(error, _DAMAGES) or type(error) is tf.errors.OpError
-
-
-class WeightAverages:
-    """Puts the averages that an optimizer keeps in the place of the weights.
-
-    Without averages, everything here does nothing.
-
-    Args:
-        model: Keras model of the run.
-        optimizer: `AdamStyleOptimizer` of the run, already built.
-
-    Attributes:
-        averages: dict. The averages by the canonical names of the weights.
-    """
-
-    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer):
-        weights = weight_names(model) if optimizer.ema_decay else {}
-        self._weights = {k: v for k, v in weights.items() if v.trainable}
-        self.averages: dict[str, keras.Variable] = {
-            name: optimizer.slot(variable, "average")
-            for name, variable in self._weights.items()
-        }
-
-    def __bool__(self) -> bool:
-        return bool(self.averages)
-
-    def replace_weights(self) -> None:
-        """Gives the model the averages, for good."""
-        for name, variable in self._weights.items():
-            variable.assign(_value(self.averages[name]))
-
-    @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Gives the model the averages inside a `with` statement."""
-        kept = {name: _value(variable) for name, variable in self._weights.items()}
-        try:
-            self.replace_weights()
-            yield
-        finally:
-            for name, value in kept.items():
-                self._weights[name].assign(value)
-
-
-def _value(variable: keras.Variable) -> tf.Tensor:
-    """Returns the value of now; with several replicas, all of them have the same."""
-    return tf.identity(tf.convert_to_tensor(variable.value))

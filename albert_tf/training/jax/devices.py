@@ -1,0 +1,233 @@
+"""The devices of a run on JAX, as a mesh, and its workers.
+
+TensorFlow reads and batches the data on the host, and must leave accelerators alone:
+one framework owns them.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from absl import logging
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from albert_tf.errors import DataError, require
+from albert_tf.training.jax.update import AXIS
+from albert_tf.training.workers import find_cluster, share_by
+
+# How long JAX may take to connect workers that are all there, and to part.
+_CONNECT_SECONDS = 120
+_PART_SECONDS = 10
+
+
+class Devices:
+    """The devices that train one model, of this process and of others.
+
+    Args:
+        devices: sequence of `jax.Device`, in the same order in all processes.
+
+    Attributes:
+        mesh, local_mesh: `jax.sharding.Mesh` of all devices, and of this process's.
+        num_replicas_in_sync: int. Number of all devices.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device]):
+        own = [d for d in devices if d.process_index == jax.process_index()]
+        self.mesh = Mesh(np.array(devices), (AXIS,))
+        self.local_mesh = Mesh(np.array(own), (AXIS,))
+        self.num_replicas_in_sync = len(devices)
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """Does nothing; a `tf.distribute.Strategy` makes variables in its scope."""
+        return contextlib.nullcontext()
+
+
+def create_strategy(
+    distribution: str = "one_device",
+    *,
+    num_devices: int | None = None,
+    tpu_name: str = "local",
+    worker_timeout: float = 600.0,
+) -> Devices:
+    """Returns the devices of a run.
+
+    Call it before anything else in JAX: several CPU devices and the connections between
+    workers can only be set up before the first operation.
+
+    Args:
+        distribution: str. `"one_device"`: the first GPU or TPU, or the CPU.
+            `"mirrored"`: all GPUs of this machine, or the CPU divided into several
+            devices. `"multi_worker"`: all devices of the machines listed in the
+            environment variable TF_CONFIG. `"tpu"`: all TPU chips of all hosts, each of
+            which runs the same command.
+        num_devices: int or None. With `"mirrored"`: number of GPUs or of CPU devices;
+            None for all GPUs, or 2.
+        tpu_name: str. Must be `"local"`.
+        worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
+            workers; 0: without end.
+
+    Raises:
+        UsageError: If the devices do not exist.
+        DataError: If no TPU answers, or a worker does not.
+    """
+    _leave_to_jax()
+    if distribution == "one_device":
+        return default_strategy()
+    if distribution == "mirrored":
+        return Devices(_local_devices(num_devices))
+    if distribution == "multi_worker":
+        _connect_workers(worker_timeout)
+        return Devices(jax.devices())
+    rule = "--tpu_name must be local with --backend=jax, which runs on every TPU host"
+    require(tpu_name == "local", rule, tpu_name)
+    return Devices(_tpus())
+
+
+def default_strategy() -> Devices:
+    """Returns the device of a program that does not choose any."""
+    return Devices(jax.local_devices()[:1])
+
+
+def helper_name(devices: Devices) -> str:
+    """Returns the name of a worker that is not the chief; empty in the chief."""
+    number = jax.process_index() if is_one_of_several(devices) else 0
+    return f"worker-{number}" if number else ""
+
+
+def is_one_of_several(devices: Devices) -> bool:
+    """Returns whether other processes run the same program for this run."""
+    return devices.mesh.size != devices.local_mesh.size
+
+
+def is_tpu(devices: Devices) -> bool:
+    """Returns whether the devices are TPUs."""
+    return devices.mesh.devices.flat[0].platform == "tpu"
+
+
+def num_shares(devices: Devices) -> int:
+    """Returns the number of devices of this process."""
+    return devices.local_mesh.size
+
+
+def make_deterministic() -> None:
+    """Does nothing: `cli.start.use_backend` asks XLA for it, before JAX starts."""
+
+
+def share(devices: Devices, value: Any) -> list[Any]:
+    """Returns the values of all workers, the chief's first, to all of them.
+
+    Every worker must call it at the same point.
+
+    Args:
+        devices: `Devices`. Those of the run.
+        value: This worker's, ready for JSON, of any size.
+    """
+    if not is_one_of_several(devices):
+        return [value]
+    return share_by(multihost_utils.process_allgather, value)
+
+
+def value_of(variable: keras.Variable) -> np.ndarray:
+    """Returns the value of now.
+
+    Every worker must call it at the same point: slots may be divided among them.
+    """
+    value = variable.value
+    if value.is_fully_addressable or value.is_fully_replicated:
+        return np.array(value)  # a copy: the step takes the memory of its arguments
+    return multihost_utils.process_allgather(value, tiled=True)
+
+
+@contextlib.contextmanager
+def worker_errors(devices: Devices) -> Iterator[None]:
+    """Says in one line that another worker of a run has ended.
+
+    Raises:
+        DataError: If an operation fails because another worker does not answer.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as e:
+        text = str(e)
+        if not is_one_of_several(devices) or "RESOURCE_EXHAUSTED" in text:
+            raise
+        logging.debug("%s", text)
+        raise DataError(
+            "another worker of the run does not answer; see its last line, then give "
+            "the same command on all workers to continue from the last checkpoint"
+        ) from e
+
+
+def _leave_to_jax() -> None:
+    """Hides accelerators from TensorFlow, which would take their memory."""
+    import tensorflow as tf
+
+    for kind in ("GPU", "TPU"):
+        # Fails if the program has used TensorFlow before; then it has what it wants.
+        with contextlib.suppress(RuntimeError):
+            tf.config.set_visible_devices([], kind)
+
+
+def _local_devices(number: int | None) -> list[jax.Device]:
+    require(number is None or number <= 64, "--num_devices must be at most 64", number)
+    # Means nothing where there are GPUs. Raises if JAX has started, perhaps with more.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", number or 2)
+    found = jax.local_devices()
+    count = number or (2 if found[0].platform == "cpu" else len(found))
+    rule = f"--num_devices must be at most {len(found)}, the devices that JAX has"
+    require(count <= len(found), rule, count)
+    return found[:count]
+
+
+def _connect_workers(timeout: float) -> None:
+    cluster = find_cluster(timeout)
+    names = list(cluster.workers)
+    _initialize(
+        coordinator_address=cluster.workers[names[0]],
+        num_processes=len(names),
+        process_id=names.index(cluster.own),
+    )
+
+
+def _initialize(**cluster) -> None:
+    """Connects the processes.
+
+    Raises:
+        DataError: If they answer, but cannot be connected.
+    """
+    try:
+        jax.distributed.initialize(
+            initialization_timeout=_CONNECT_SECONDS,
+            shutdown_timeout_seconds=_PART_SECONDS,
+            **cluster,
+        )
+    except (RuntimeError, ValueError) as e:
+        reason = str(e).partition("\n")[0]
+        raise DataError(f"the workers answer, but cannot be connected: {reason}") from e
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            # JAX has put one in its place that only takes note.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _tpus() -> list[jax.Device]:
+    # Only in a slice of several hosts, which the environment of a TPU VM names.
+    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
+    if "," in hosts:
+        _initialize()
+    try:
+        return jax.devices("tpu")
+    except RuntimeError as e:
+        logging.debug("--distribution=tpu: %s", e)
+        raise DataError(
+            f"--distribution=tpu: JAX {jax.__version__} finds no TPU on this machine "
+            "(docs/tpu.md says what to install where)"
+        ) from e

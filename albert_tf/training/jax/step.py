@@ -1,0 +1,252 @@
+"""The training step on JAX, with the interface of that on TensorFlow."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import keras
+import numpy as np
+from absl import logging
+from jax import lax
+from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from albert_tf.models.base import weight_names
+from albert_tf.training.jax.devices import Devices, num_shares
+from albert_tf.training.jax.update import AXIS, Update, count_tokens
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)
+
+
+class EvaluationStep:
+    """Runs evaluation steps of a model.
+
+    Args:
+        model: Keras model. Called with a batch.
+        objective: See `training.tensorflow.step.TrainStep`.
+        strategy: `Devices`.
+    """
+
+    def __init__(self, model: keras.Model, objective: Any, strategy: Devices):
+        self.model = model
+        self.objective = objective
+        self.strategy = strategy
+        self.sum_names = (*objective.sum_names, "tokens", "positions")
+        self._weights = [*model.trainable_variables, *model.non_trainable_variables]
+        self._evaluate = self._compiled(strategy.mesh, self._sums, _EVERYWHERE)
+
+    def evaluate(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """Returns `sum_names` of one batch from `distribute`, without training."""
+        sums = self._evaluate(_placed(self._weights, self.strategy.mesh), batch)
+        return dict(zip(self.sum_names, sums, strict=True))
+
+    def _sums(self, batch):
+        outputs = self.model(batch, training=False)
+        sums = self.objective.sums(outputs, batch) | count_tokens(batch)
+        sums = jnp.stack([jnp.asarray(sums[n], jnp.float32) for n in self.sum_names])
+        return lax.psum(sums, AXIS)
+
+    def _compiled(self, mesh, function, out_specs) -> Callable:
+        """Returns a function of the weights and a batch, which is cut into rows."""
+
+        def compute(weights, batch):
+            pairs = list(zip(self._weights, weights, strict=True))
+            with keras.StatelessScope(state_mapping=pairs):
+                return function(batch)
+
+        return jax.jit(
+            jax.shard_map(
+                compute,
+                mesh=mesh,
+                in_specs=(_EVERYWHERE, _BY_ROWS),
+                out_specs=out_specs,
+                check_vma=False,
+            )
+        )
+
+
+class TrainStep(EvaluationStep):
+    """Runs training and evaluation steps of a model.
+
+    Args:
+        model, objective, strategy: As for `EvaluationStep`.
+        optimizer: From `create_optimizer`; is built here.
+        seed, accumulation, forward, depth, shard_optimizer: See `Update`.
+        jit_compile, fuse: bool. Without effect: XLA always compiles the whole step.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        objective: Any,
+        optimizer: keras.optimizers.Optimizer,
+        strategy: Devices,
+        *,
+        jit_compile: bool = True,
+        fuse: bool = False,
+        **options: Any,
+    ):
+        del jit_compile, fuse
+        super().__init__(model, objective, strategy)
+        self.optimizer = optimizer
+        # Of two nets trained together, the one that answers.
+        self._answering = getattr(model, "generator", model)
+        self._update = Update(model, objective, optimizer, strategy.mesh, **options)
+        self.variables = self._update.variables
+        self._train = self._update.compiled()
+        self._predict = self._compiled(
+            strategy.local_mesh,
+            lambda batch: self._answering(batch, training=False),
+            _BY_ROWS,
+        )
+        names = {id(v): name for name, v in weight_names(model).items()}
+        self._names = [names[id(v)] for v in self.variables]
+        ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
+        self._ratio_names = tuple(names[id(v)] for v in ratios)
+        self._has_warned = False
+
+    def train(
+        self,
+        iterator: Iterator[Mapping[str, jax.Array]],
+        num_steps: int,
+        totals: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Trains on the next batches.
+
+        Args:
+            iterator: Iterator over what `distribute` returns.
+            num_steps: int. Number of batches, at least 1.
+            totals: dict or None. What earlier calls returned; the sums continue from
+                it.
+
+        Returns:
+            What `train` of the step on TensorFlow returns.
+        """
+        sums = jnp.asarray([totals[n] if totals else 0.0 for n in self.sum_names])
+        groups, places = self._update.groups(), self._update.shardings()
+        state = {
+            name: _placed(variables, self.strategy.mesh, places[name])
+            for name, variables in groups.items()
+        }
+        found = []
+        try:
+            for _ in range(num_steps):
+                state, results = self._train(state, next(iterator))
+                sums = sums + _on_this_device(results["row"])[1:]
+                found.append(results)
+        finally:
+            # Those from before are gone: their memory has been used again.
+            for name, variables in groups.items():
+                for variable, value in zip(variables, state[name], strict=True):
+                    variable.assign(value)
+        self._warn_of_unread()
+        results = {
+            **dict(zip(self.sum_names, np.asarray(sums), strict=True)),
+            "learning_rate": np.asarray(found[-1]["learning_rate"]),
+            "losses": np.array([one["row"][0] for one in found]),
+            "grad_norms": np.array([one["norm"] for one in found]),
+        }
+        if self._ratio_names:
+            ratios = np.asarray(self.optimizer.last_trust_ratios.value).tolist()
+            results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
+        return results
+
+    def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
+        """Returns the model's outputs for a batch, or its generator's, as it is.
+
+        Every worker computes all of them by itself, so that all of them know them.
+
+        Args:
+            batch: dict of arrays `[num_shares * b, ...]`: an equal share for each
+                device of this process, one after another.
+
+        Returns:
+            The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
+        """
+        mesh = self.strategy.local_mesh
+        rows = NamedSharding(mesh, _BY_ROWS)
+        batch = {name: jax.device_put(v, rows) for name, v in batch.items()}
+        outputs = self._predict(_placed(self._weights, mesh), batch)
+        return jax.tree.map(np.asarray, outputs)
+
+    @property
+    def num_shares(self) -> int:
+        """The number of devices of this process."""
+        return num_shares(self.strategy)
+
+    def _warn_of_unread(self) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        read = {self._names[i] for i in self._update.read}
+        unread = set(self._names) - read & set(self.model.untrained_weights)
+        if unread:
+            logging.warning(
+                "the loss does not read %s: they keep their initial values",
+                ", ".join(sorted(unread)),
+            )
+
+
+class _Batches:
+    """The batches of a data set, as arrays on the devices.
+
+    Args:
+        dataset: `tf.data.Dataset` of this process's rows of each batch.
+        devices: `Devices`.
+    """
+
+    def __init__(self, dataset: "tf.data.Dataset", devices: Devices):
+        self._dataset = dataset
+        self._rows = NamedSharding(devices.mesh, _BY_ROWS)
+
+    def __iter__(self) -> Iterator[dict[str, jax.Array]]:
+        for batch in self._dataset.as_numpy_iterator():
+            yield {
+                name: jax.make_array_from_process_local_data(self._rows, value)
+                for name, value in batch.items()
+            }
+
+
+def distribute(
+    strategy: Devices, make_dataset: Callable[[int, int], "tf.data.Dataset"]
+) -> _Batches:
+    """Returns the batches on the devices, each of which has its rows of them.
+
+    Args:
+        strategy: `Devices`.
+        make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`. Returns
+            the batches of one input pipeline (there is one per process), whose rows are
+            that pipeline's share of the global batch.
+    """
+    processes = strategy.mesh.size // strategy.local_mesh.size
+    number = jax.process_index() if processes > 1 else 0
+    dataset = make_dataset(processes, number)
+    return _Batches(dataset.prefetch(2), strategy)
+
+
+def _placed(
+    variables: Sequence[keras.Variable],
+    mesh: jax.sharding.Mesh,
+    places: Sequence[NamedSharding] | None = None,
+) -> list[jax.Array]:
+    """Returns the values of variables where they are wanted; by default, everywhere."""
+    places = places or [NamedSharding(mesh, _EVERYWHERE)] * len(variables)
+    return [_put(v.value, place) for v, place in zip(variables, places, strict=True)]
+
+
+def _put(value, place):
+    # Not `is_equivalent_to`: JAX would compile once more for another kind of the same.
+    if value.sharding == place:
+        return value
+    # The same in all processes: it was made from the same seed or files.
+    value = _on_this_device(value)
+    given = np.asarray(value)
+    return jax.make_array_from_callback(given.shape, place, lambda part: given[part])
+
+
+def _on_this_device(value):
+    """Returns an array that every process has, without those of others."""
+    return value if value.is_fully_addressable else value.addressable_data(0)

@@ -1,0 +1,73 @@
+"""What a run does with the weights of its model besides training them."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import keras
+
+from albert_tf.models.base import weight_names
+from albert_tf.training.engine import value_of
+
+
+class WeightAverages:
+    """Puts the averages that an optimizer keeps in the place of the weights.
+
+    Without averages, everything here does nothing.
+
+    Args:
+        model: Keras model of the run.
+        optimizer: `AdamStyleOptimizer` of the run, already built.
+
+    Attributes:
+        averages: dict. The averages by the canonical names of the weights.
+    """
+
+    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer):
+        weights = weight_names(model) if optimizer.ema_decay else {}
+        self._weights = {k: v for k, v in weights.items() if v.trainable}
+        self.averages: dict[str, keras.Variable] = {
+            name: optimizer.slot(variable, "average")
+            for name, variable in self._weights.items()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.averages)
+
+    def replace_weights(self) -> None:
+        """Gives the model the averages, for good."""
+        for name, variable in self._weights.items():
+            variable.assign(value_of(self.averages[name]))
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Gives the model the averages inside a `with` statement."""
+        kept = {name: value_of(variable) for name, variable in self._weights.items()}
+        try:
+            self.replace_weights()
+            yield
+        finally:
+            for name, value in kept.items():
+                self._weights[name].assign(value)
+
+
+def mark_trained(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+    """Removes what has been updated from the model's `untrained_weights`.
+
+    A bias goes with its kernel: one that is added to all choices has no gradient but
+    rounding errors, which can all be zero.
+
+    Args:
+        model: Keras model of the run.
+        optimizer: `AdamStyleOptimizer` of the run, already built.
+    """
+    untrained = set(model.untrained_weights)
+    variables = {k: v for k, v in weight_names(model).items() if v.trainable}
+    for name in untrained & variables.keys():
+        kernel = re.sub(r"/bias$", "/kernel", name)
+        if any(
+            optimizer.has_updated(variables[one])
+            for one in {name, kernel} & variables.keys()
+        ):
+            untrained.remove(name)
+    model.mark_untrained(untrained)

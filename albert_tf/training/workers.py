@@ -1,0 +1,222 @@
+"""The workers of a run: who they are, when all are there, whether they agree.
+
+An engine waits for other workers in code that lets no other Python run: no line
+appears, no signal is answered, no thread notices a time limit. So every worker opens
+its port and connects to the others' first; the engine begins when all have answered.
+
+Workers exchange gradients, never weights: if one of them starts from other weights or
+at another step, nothing fails, and the chief saves a model that no single run made. So
+they compare first what they are about to compute.
+"""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.errors import DataError, require
+
+
+class Cluster(NamedTuple):
+    """The processes that train one model together, as TF_CONFIG lists them.
+
+    Attributes:
+        workers: dict. `host:port` by name, such as "worker 0"; the chief's first.
+        own: str. Name of this process.
+    """
+
+    workers: dict[str, str]
+    own: str
+
+
+def find_cluster(timeout: float) -> Cluster:
+    """Returns the cluster in the environment variable TF_CONFIG, once all are there.
+
+    Args:
+        timeout: float. Seconds to wait for the others; 0: without end.
+
+    Raises:
+        UsageError: If the variable does not describe a cluster.
+        DataError: If a worker is not there in time, or this one's port is in use.
+    """
+    cluster = _described()
+    own = cluster.workers[cluster.own]
+    others = {k: where for k, where in cluster.workers.items() if k != cluster.own}
+    wait_for(others, int(own.rpartition(":")[2]), timeout)
+    return cluster
+
+
+def _described() -> Cluster:
+    text, cluster = os.environ.get("TF_CONFIG", ""), {}
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        config = json.loads(text)
+        task, index = config["task"].get("type", "worker"), config["task"]["index"]
+        jobs = [job for job in ("chief", "worker") if job in config["cluster"]]
+        cluster = {job: list(config["cluster"][job]) for job in jobs}
+    require(
+        cluster.get("worker"),
+        "--distribution=multi_worker requires the environment variable TF_CONFIG with "
+        "cluster.worker and task.index",
+        text,
+    )
+    names = ", ".join(cluster)
+    rule = f"TF_CONFIG: task.type must be one of {names}, the jobs of cluster"
+    require(task in cluster, rule, task)
+    count = len(cluster[task])
+    require(
+        type(index) is int and 0 <= index < count,
+        f"TF_CONFIG: task.index must be from 0 to {count - 1}, for the {count} of "
+        f"cluster.{task}",
+        index,
+    )
+    workers = {}
+    for job in cluster:
+        for number, address in enumerate(cluster[job]):
+            fits = re.fullmatch(r".+:\d+", str(address))
+            require(fits, f"TF_CONFIG: cluster.{job} must hold host:port", address)
+            workers[f"{job} {number}"] = address
+    return Cluster(workers, f"{task} {index}")
+
+
+_FIRST_LINE_AFTER = 20.0
+_KNOCKS_EVERY = 0.5
+
+
+def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
+    """Returns when all other workers have opened their ports.
+
+    Args:
+        addresses: dict. `host:port` of the other workers, by a name for people.
+        port: int. This worker's, which is free again afterwards.
+        timeout: float. Seconds to wait; 0: without end.
+
+    Raises:
+        DataError: If a worker is not there in time, or the port is in use.
+    """
+    begun, told, absent = time.monotonic(), "", dict(addresses)
+    with _listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
+        # One that has answered goes on; its port is closed until TensorFlow opens it.
+        while True:
+            there = dict(
+                zip(absent, threads.map(_listens, absent.values()), strict=True)
+            )
+            absent = {name: absent[name] for name in absent if not there[name]}
+            if not absent:
+                return
+            seconds = time.monotonic() - begun
+            names = ", ".join(f"{name} ({where})" for name, where in absent.items())
+            if timeout and seconds >= timeout:
+                raise DataError(
+                    f"no answer from {names} after {timeout:g} s; give the same "
+                    "command to all workers in TF_CONFIG, or raise --worker_timeout"
+                )
+            if seconds >= _FIRST_LINE_AFTER and names != told:
+                told = names
+                print(f"waiting for {names}", file=sys.stderr, flush=True)
+            time.sleep(_KNOCKS_EVERY)
+
+
+def _listen(port: int) -> socket.socket:
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as e:
+        raise DataError(
+            f"TF_CONFIG: this worker's port {port} cannot be opened: "
+            f"{os.strerror(e.errno)}; an earlier process of the run may still use it"
+        ) from None
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as one:
+            # On one machine, a port that nobody has opened can be given to the knock.
+            return one.getsockname() != one.getpeername()
+    except OSError:
+        return False
+
+
+# The lengths of what workers exchange are multiples of this, so that few graphs serve.
+_BLOCK = 4096
+_MOST_NAMED = 4
+
+
+def check_equal(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Compares facts of all workers.
+
+    Args:
+        rows: sequence of dict. Of each worker what must be equal in all, by a title for
+            people, in the order of importance: values ready for JSON, digests, or dicts
+            of these.
+
+    Raises:
+        DataError: If they differ; in all workers alike, and says who has what.
+    """
+    rows = list(map(_flat, rows))
+    found = []
+    for title in dict.fromkeys(title for row in rows for title in row):
+        groups: dict[str, list[str]] = {}
+        for worker, row in enumerate(rows):
+            groups.setdefault(str(row.get(title)), []).append(str(worker))
+        if len(groups) > 1:
+            parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
+            found.append(f"{title} ({'; '.join(parts)})")
+    if len(found) > _MOST_NAMED:
+        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
+    require(
+        not found,
+        f"the workers differ in their {', '.join(found)}; give all of them the same "
+        "packages, flags and files, and an --output_dir that all of them see",
+        error=DataError,
+    )
+
+
+def share_by(
+    gather: Callable[[np.ndarray], np.ndarray], value: Any, copies: int = 1
+) -> list[Any]:
+    """Returns the values of all workers, the chief's first, to all of them.
+
+    Args:
+        gather: callable. From a row of numbers `[n]` to those of all, `[workers *
+            copies, n]`. Every worker must call it at the same point.
+        value: This worker's, ready for JSON, of any size.
+        copies: int. How many times each worker's row is there.
+    """
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = gather(np.array([len(text)], np.float32))[:, 0].astype(int)
+    row = np.zeros(-(-max(lengths) // _BLOCK) * _BLOCK, np.float32)
+    row[: len(text)] = text
+    rows = gather(row).astype(np.uint8)
+    return [
+        json.loads(row[:length].tobytes())
+        for row, length in list(zip(rows, lengths, strict=True))[::copies]
+    ]
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts with those of inner dicts under both names."""
+    flat: dict[str, Any] = {}
+    for title, value in facts.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{title} {name}".strip(): v for name, v in inner.items()}
+    return flat
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns a sha256 of the names and values of arrays."""
+    sha256 = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        sha256.update(f"{name} {value.shape}".encode())
+        sha256.update(np.ascontiguousarray(value).tobytes())
+    return sha256.hexdigest()

@@ -31,7 +31,7 @@ from albert_tf.heads import find
 from albert_tf.layers.ops import Dropout
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import OBJECTIVES
-from albert_tf.training.weights import WeightAverages
+from albert_tf.training.weights import WeightAverages, mark_trained
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 

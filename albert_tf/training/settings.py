@@ -56,7 +56,8 @@ class TrainingSettings:
         keep_checkpoint_max: Number of checkpoints to keep.
         precision: float32, or bfloat16 (weights stay float32).
         backend: What trains: tensorflow, or jax, which the extra of that name installs.
-            The numbers are the same but for rounding and the masks of dropout.
+            The numbers are the same but for rounding, new weights and the masks of
+            dropout.
         distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu (with
             --backend=tensorflow, the packages of requirements-tpu.txt).
         num_devices: With --distribution=mirrored: number of GPUs, or of logical CPU

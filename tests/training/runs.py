@@ -18,11 +18,10 @@ import time
 import tensorflow as tf
 
 from albert_tf.storage import folders
-from albert_tf.training import callbacks, checkpoints, evaluation, loop, seeds
+from albert_tf.training import callbacks, checkpoints, engine, evaluation, loop, seeds
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain import pretrain
 from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.tensorflow import step
 from tests import tiny
 from tests.tiny import GOLDEN, SPIECE
 
@@ -202,7 +201,7 @@ class Killed(BaseException):
 
 # What has just done its work when a run is killed.
 MOMENTS = {
-    "step": (step.TrainStep, "train"),
+    "step": (engine.TrainStep, "train"),
     "checkpoint": (checkpoints.TrainingCheckpoints, "save"),
     "evaluation": (evaluation.Evaluator, "__call__"),
     "pretraining evaluation": (loop, "evaluate_batches"),
@@ -214,10 +213,11 @@ MOMENTS = {
 
 def start(command, values, moment="never", count=1) -> subprocess.Popen:
     """Starts a command in a process that kills itself at a moment."""
+    backend = values.get("backend", "tensorflow")
     arguments = [command, json.dumps(values), moment, str(count)]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.training.runs", *arguments],
-        env=QUIET,
+        env={**QUIET, "KERAS_BACKEND": backend},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -4,9 +4,11 @@ TensorFlow reads and batches the data on the host, and must leave accelerators a
 one framework owns them.
 """
 
+import atexit
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -159,10 +161,18 @@ def worker_errors(devices: Devices) -> Iterator[None]:
         if not is_one_of_several(devices) or "RESOURCE_EXHAUSTED" in text:
             raise
         logging.debug("%s", text)
+        # JAX would wait for the lost worker first, and then abort.
+        atexit.register(_exit)
         raise DataError(
             "another worker of the run does not answer; see its last line, then give "
             "the same command on all workers to continue from the last checkpoint"
         ) from e
+
+
+def _exit() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _leave_to_jax() -> None:

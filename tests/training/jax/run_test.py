@@ -1,0 +1,140 @@
+"""Whole runs on JAX: as on TensorFlow, killed, continued by the other, on two workers."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.training import runs
+from tests.training.cluster import (
+    EXACT,
+    assert_close,
+    begin,
+    begin_all,
+    clusters,
+    finish,
+    pretraining,
+    refused,
+)
+from tests.training.runs import assert_same_run, execute, wait_for_step
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("jax")
+
+
+def on_jax(values):
+    return {**values, "backend": "jax"}
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    """Returns the settings of a run: both engines start from the same weights."""
+    folder = tmp_path_factory.mktemp("start")
+    execute("pretrain", pretraining(folder, "start", num_train_steps=2, eval_steps=2))
+    given = {"init_checkpoint": str(folder / "start/model"), "packing": True}
+    given |= {"ema_decay": 0.9, "keep_best": "ema_loss", "max_eval_steps": 2}
+    given |= {"export_weights": "average", "gradient_accumulation_steps": 2}
+
+    def make(folder, name, **changes):
+        return pretraining(folder, name, **given, **changes)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(values, tmp_path_factory):
+    """Returns the folders of the run on TensorFlow and on JAX."""
+    folder = tmp_path_factory.mktemp("whole")
+    execute("pretrain", values(folder, "tensorflow"))
+    execute("pretrain", on_jax(values(folder, "jax")))
+    return folder / "tensorflow", folder / "jax"
+
+
+def test_a_run_is_that_of_tensorflow(whole):
+    for model in ("model", "best"):
+        assert_close(*whole, f"{model}/model.safetensors")
+    names = [{p.name for p in folder.iterdir()} for folder in whole]
+    assert names[0] == names[1]
+    records = [json.loads((folder / "run.json").read_text()) for folder in whole]
+    assert [r["settings"]["backend"] for r in records] == ["tensorflow", "jax"]
+
+
+@pytest.mark.parametrize("moment", ["step", "checkpoint"])
+def test_a_killed_run_continues_to_the_same_bits(whole, values, tmp_path, moment):
+    given = on_jax(values(tmp_path, "run"))
+    execute("pretrain", given, moment)
+    execute("pretrain", given)
+    assert_same_run(whole[1], tmp_path / "run")
+
+
+@pytest.mark.parametrize("first", ["tensorflow", "jax"])
+def test_the_other_engine_continues_a_run(whole, values, tmp_path, first):
+    given = values(tmp_path, "run")
+    both = [given, on_jax(given)][:: 1 if first == "tensorflow" else -1]
+    execute("pretrain", both[0], "checkpoint")
+    execute("pretrain", both[1])
+    assert_close(whole[0], tmp_path / "run", "model/model.safetensors")
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["changed_from"] == [{"backend": first}]
+
+
+def test_two_workers_equal_one_device(whole, values, tmp_path):
+    given = on_jax(values(tmp_path, "two", shard_optimizer=True))
+    finish(*begin_all("pretrain", given, 2))
+    assert_close(whole[1], tmp_path / "two", "model/model.safetensors")
+    # What others began is removed.
+    left = {
+        path.name.split(".")[0] for path in (tmp_path / "two/checkpoints").iterdir()
+    }
+    assert left == {"checkpoint", "step-4", "step-6"}
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_that_dies_ends_the_others(values, tmp_path, victim):
+    given = on_jax(values(tmp_path, "run", num_train_steps=400, eval_steps=400))
+    processes = begin_all("pretrain", given, 2)
+    wait_for_step(tmp_path / "run", 10, *processes)
+    processes.pop(victim).kill()
+    for line in refused(*processes, timeout=150):
+        assert "another worker of the run does not answer" in line
+
+
+def test_workers_with_other_settings_are_refused(values, tmp_path):
+    given = on_jax(values(tmp_path, "run"))
+    pairs = zip((given, given | {"ema_decay": 0.5}), clusters(2), strict=True)
+    for line in refused(*[begin("pretrain", *pair) for pair in pairs]):
+        assert (
+            "differ in their --ema_decay (worker 0: 0.9; worker 1: 0.5); give" in line
+        )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("family", ["texts", "spans"])
+def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family):
+    sizes = {"max_position_embeddings": 64, "classifier_dropout_prob": 0.0}
+    given = runs.family(family, tmp_path, pretrained_as(**sizes, **EXACT))
+    given |= {"dropout": 0.0, "early_stopping_patience": 0, "fixed_length": True}
+    # A new head has other initial values on each engine.
+    start = {**given, "output_dir": str(tmp_path / "start"), "num_train_steps": 2}
+    execute("finetune", start)
+    given |= {"init_checkpoint": str(tmp_path / "start")}
+    for backend in ("tensorflow", "jax"):
+        output = str(tmp_path / backend)
+        execute("finetune", {**given, "backend": backend, "output_dir": output})
+    assert_close(tmp_path / "tensorflow", tmp_path / "jax")
+    again = on_jax({**given, "output_dir": str(tmp_path / "again")})
+    execute("finetune", again, "best weights")
+    execute("finetune", again)
+    assert_same_run(tmp_path / "jax", tmp_path / "again")
+
+
+def test_a_folder_of_other_sizes_is_refused(whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "run", ignore=shutil.ignore_patterns("model"))
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text(json.dumps({**runs.SIZES, **EXACT, "hidden_size": 16}))
+    given = on_jax(pretraining(tmp_path, albert_config_file=str(sizes)))
+    done = begin("pretrain", given)
+    _, errors = done.communicate(timeout=600)
+    assert done.returncode == 2, errors[-2000:]
+    assert "Traceback" not in errors and "error: --output_dir" in errors

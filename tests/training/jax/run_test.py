@@ -1,4 +1,4 @@
-"""Whole runs on JAX: as on TensorFlow, killed, continued by the other, on two workers."""
+"""Whole runs on JAX: as on TensorFlow, killed, continued, on two workers."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def values(tmp_path_factory):
     """Returns the settings of a run: both engines start from the same weights."""
     folder = tmp_path_factory.mktemp("start")
     execute("pretrain", pretraining(folder, "start", num_train_steps=2, eval_steps=2))
-    given = {"init_checkpoint": str(folder / "start/model"), "packing": True}
+    given = {"init_checkpoint": str(folder / "start/model")}
     given |= {"ema_decay": 0.9, "keep_best": "ema_loss", "max_eval_steps": 2}
     given |= {"export_weights": "average", "gradient_accumulation_steps": 2}
 
@@ -105,7 +105,7 @@ def test_workers_with_other_settings_are_refused(values, tmp_path):
     pairs = zip((given, given | {"ema_decay": 0.5}), clusters(2), strict=True)
     for line in refused(*[begin("pretrain", *pair) for pair in pairs]):
         assert (
-            "differ in their --ema_decay (worker 0: 0.9; worker 1: 0.5); give" in line
+            "differ in their --ema_decay (worker 0: 0.9; worker 1: 0.5)" in line
         )
     assert not (tmp_path / "run").exists()
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import heads
 from albert_tf.config import AlbertConfig
@@ -79,6 +78,8 @@ def damaged(content: bytes, count: int = 50, seed: int = 0) -> Iterator[bytes]:
 
 def record_calls(monkeypatch) -> list[bool]:
     """Returns a list that grows with every call of a backbone: whether it is eager."""
+    import tensorflow as tf
+
     eager = []
     call = AlbertBackbone.call
 

@@ -3,18 +3,89 @@
 Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size, `U` readers.
 """
 
+import contextlib
+import contextvars
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
 from albert_tf.layers.ops import ConfiguredLayer, gather_places, linear
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
 MASKED_SCORE = -10000.0
+
+MATMUL, CUDNN, XLA, TORCH = "matmul", "cudnn", "xla", "torch"
+AUTO, FUSED = "auto", "fused"
+_FORM = contextvars.ContextVar("albert_tf_attention", default=AUTO)
+
+
+@contextlib.contextmanager
+def attention_form(form: str) -> Iterator[None]:
+    """Chooses the form of the attention of the encoders that are called inside.
+
+    Every form is the same function. Every thread has its own state: enter it in the
+    thread that calls the layers.
+
+    Args:
+        form: str. `AUTO`: a fused kernel, which never holds the probabilities, where
+            the backend has one that is faster. `MATMUL`: two products and a softmax.
+            `FUSED`: the arguments of the fused kernel everywhere; where JAX has no
+            kernel, XLA computes with them. Whoever asks for the probabilities, or for
+            dropout of them, gets `MATMUL` under every form.
+    """
+    require(
+        form in (AUTO, MATMUL, FUSED),
+        f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}",
+    )
+    token = _FORM.set(form)
+    try:
+        yield
+    finally:
+        _FORM.reset(token)
+
+
+def choose_attention(
+    form: str,
+    backend: str,
+    cuda: int,
+    dtype: str,
+    head_size: int,
+    length: int | None,
+    packed: bool,
+) -> str:
+    """Returns what computes the attention, if no one needs the probabilities.
+
+    Args:
+        form: str. See `attention_form`.
+        backend: str. Keras's backend.
+        cuda: int. The major compute capability of the NVIDIA GPU, 0 without one.
+        dtype: str. The compute dtype.
+        head_size: int.
+        length: int or None. Of the rows.
+        packed: bool. Whether rows are packed.
+
+    Raises:
+        UsageError: If the backend has no fused form, and the form is `FUSED`.
+    """
+    fused = {"jax": XLA, "torch": TORCH}.get(backend)
+    require(
+        fused or form != FUSED,
+        f"attention_form={form!r}: {backend} has no fused attention",
+    )
+    if form == MATMUL or fused is None:
+        return MATMUL
+    # What cuDNN's kernel asks for: heads up to 128 on every generation since Ampere; a
+    # bias has a gradient, which packed rows do not need but get, for even lengths only.
+    fits = dtype in ("bfloat16", "float16") and head_size % 8 == 0 and head_size <= 128
+    if backend == "jax" and cuda >= 8 and fits and not (packed and length % 2):
+        return CUDNN
+    return MATMUL if fused == XLA and form == AUTO else fused
 
 
 class Readers(NamedTuple):
@@ -27,6 +98,16 @@ class Readers(NamedTuple):
     def gather(self, x):
         """Returns, for every reader, its row of `x` `[B, ...]`: `[U, ...]`."""
         return x if self.rows is None else ops.take(x, self.rows, axis=0)
+
+
+def kernel_for(dtype: str, head_size: int, length: int | None, packed: bool) -> str:
+    """Returns the choice of `choose_attention` on this machine, for the form chosen."""
+    form, backend, cuda = _FORM.get(), keras.backend.backend(), 0
+    if backend == "jax" and form != MATMUL:
+        from albert_tf.kernels.attention import cuda_generation
+
+        cuda = cuda_generation()
+    return choose_attention(form, backend, cuda, dtype, head_size, length, packed)
 
 
 def attention_bias(padding_mask=None, pack_ids=None, readers=None):
@@ -58,6 +139,59 @@ def attention_bias(padding_mask=None, pack_ids=None, readers=None):
     else:
         return None
     return (1.0 - ops.cast(visible, "float32")) * MASKED_SCORE
+
+
+class Fused:
+    """What a fused kernel reads, prepared once for all layers.
+
+    JAX's kernels read the number of keys, not a mask, and skip the others. So real
+    tokens are put before padding where the data has not done so: attention does not
+    know of places. Packed rows have a bias, which every kernel reads.
+
+    Args:
+        kernel: str. `CUDNN`, `XLA` or `TORCH`.
+        padding_mask, pack_ids: See `attention_bias`.
+        dtype: str. The compute dtype.
+    """
+
+    def __init__(self, kernel: str, padding_mask, pack_ids, dtype: str):
+        self.kernel = kernel
+        self._bias = self._lengths = self._order = None
+        if pack_ids is None and padding_mask is not None and kernel != TORCH:
+            real = ops.cast(ops.not_equal(padding_mask, 0), "int32")
+            count = ops.sum(real, axis=-1)
+            # A row without real tokens attends as if unmasked.
+            self._lengths = ops.where(count > 0, count, real.shape[1])
+            self._order = ops.argsort(1 - real, axis=-1)
+        elif (bias := attention_bias(padding_mask, pack_ids)) is not None:
+            self._bias = ops.cast(bias, dtype)  # cuDNN's gradient needs the same
+
+    def arrange(self, x):
+        """Returns `x` `[B, T, D]` with the real tokens of each row first."""
+        return self._moved(x, lambda order: order)
+
+    def restore(self, x):
+        """Undoes `arrange`."""
+        return self._moved(x, lambda order: ops.argsort(order, axis=-1))
+
+    def _moved(self, x, places):
+        if self._order is None:
+            return x
+        from albert_tf.kernels.attention import reorder
+
+        return reorder(x, places(self._order))
+
+    def attend(self, q, k, v):
+        """Returns what the heads read, `[B, T, N, H]`.
+
+        Args:
+            q, k, v: `[B, T, N, H]`.
+        """
+        from albert_tf.kernels import attention
+
+        if self.kernel == TORCH:
+            return attention.attend_in_torch(q, k, v, self._bias)
+        return attention.attend_in_jax(q, k, v, self._bias, self._lengths, self.kernel)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -112,8 +246,8 @@ class SelfAttention(ConfiguredLayer):
 
         Args:
             x: `[B, T, D]`. The input.
-            bias: tensor, callable or None. From `attention_bias`, or what applies it
-                to the scores.
+            bias: tensor, callable, `Fused` or None. From `attention_bias`, or what
+                applies it to the scores, or a kernel.
             training: bool. Not used here.
             weights: tuple or None. From `read`; None reads them now.
             probs_dropout: callable or None. Applied to the probabilities.
@@ -121,15 +255,25 @@ class SelfAttention(ConfiguredLayer):
 
         Returns:
             `[B, T, D]`, before dropout and residual, and the probabilities
-            `[B, N, T, T]`; for readers `[U, 1, D]` and `[U, N, 1, T]`.
+            `[B, N, T, T]`, None of a kernel; for readers `[U, 1, D]` and
+            `[U, N, 1, T]`.
         """
         qkv_kernel, qkv_bias, output_kernel, output_bias = weights or self.read()
-        q, k, v = self._project(x, qkv_kernel, qkv_bias, readers)
-        B, T = ops.shape(q)[0], ops.shape(q)[2]
+        is_fused = isinstance(bias, Fused)
+        q, k, v = self._project(x, qkv_kernel, qkv_bias, readers, heads_last=is_fused)
+        if is_fused:
+            context, probs = bias.attend(q, k, v), None
+        else:
+            context, probs = self._attend(q, k, v, bias, probs_dropout)
+        shape = (*ops.shape(context)[:2], self.config.hidden_size)
+        return linear(ops.reshape(context, shape), output_kernel, output_bias), probs
+
+    def _attend(self, q, k, v, bias, probs_dropout):
+        """Returns what the heads `[B, N, T, H]` read, `[B, T, N, H]`, and how."""
         scale = 1.0 / math.sqrt(self.config.head_size)
         scores = ops.matmul(q * scale, ops.swapaxes(k, 2, 3))
         # The softmax is computed in float32 or more.
-        scores = ops.cast(scores, keras.backend.result_type(x.dtype, "float32"))
+        scores = ops.cast(scores, keras.backend.result_type(v.dtype, "float32"))
         if callable(bias):
             scores = bias(scores)
         elif bias is not None:
@@ -138,14 +282,16 @@ class SelfAttention(ConfiguredLayer):
         # Keras warns of a softmax over one value, which a sequence of length 1 has.
         one = scores.shape[-1] == 1
         probs = ops.ones_like(scores) if one else ops.softmax(scores, axis=-1)
-        probs = ops.cast(probs, x.dtype)
+        probs = ops.cast(probs, v.dtype)
         kept = probs if probs_dropout is None else probs_dropout(probs)
-        context = ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3))
-        context = ops.reshape(context, (B, T, self.config.hidden_size))
-        return linear(context, output_kernel, output_bias), probs
+        return ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3)), probs
 
-    def _project(self, x, kernel, bias, readers):
-        """Returns the queries `[B, N, T, H]`, keys and values; `[U, N, ...]`."""
+    def _project(self, x, kernel, bias, readers, heads_last=False):
+        """Returns the queries `[B, N, T, H]`, keys and values; `[U, N, ...]`.
+
+        With `heads_last`, they are `[B, T, N, H]`.
+        """
+        axes = (2, 0, 1, 3, 4) if heads_last else (2, 0, 3, 1, 4)
         N, D, H = (
             self.config.num_attention_heads,
             self.config.hidden_size,
@@ -157,7 +303,7 @@ class SelfAttention(ConfiguredLayer):
             parts = kernel.shape[1] // D
             joined = ops.reshape(linear(x, kernel, bias), (B, T, parts, N, H))
             # Not joined[0], ...: the gradient of a slice is padded copies of all.
-            return ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), parts, axis=0)
+            return ops.unstack(ops.transpose(joined, axes), parts, axis=0)
 
         if readers is None:
             return heads(kernel, bias)

@@ -13,7 +13,13 @@ from keras.initializers import GlorotUniform
 from albert_tf.config import AlbertConfig, LayerWeights
 from albert_tf.errors import require
 from albert_tf.layers import depth
-from albert_tf.layers.attention import SelfAttention, attention_bias
+from albert_tf.layers.attention import (
+    MATMUL,
+    Fused,
+    SelfAttention,
+    attention_bias,
+    kernel_for,
+)
 from albert_tf.layers.ops import (
     ConfiguredLayer,
     GivenSeeds,
@@ -155,27 +161,44 @@ class SharedEncoder(ConfiguredLayer):
         every_layer=True,
     ):
         x = self.project(x)
-        bias = attention_bias(padding_mask, pack_ids)
         tensors = self.read()
         run = {"training": training, "seeds": seeds}
         hidden_states, attentions = [x], []
         num_blocks = num_blocks or len(self.table)
-        first = 0
+        # Few tokens read the last block, which is another computation.
+        first, last = 0, num_blocks - (readers is not None)
+        fused = self._fused(x, padding_mask, pack_ids, training, every_layer)
+        if fused is None:
+            bias = attention_bias(padding_mask, pack_ids)
+        else:
+            bias, x = fused, fused.arrange(x)
         if depth.current_form() != depth.UNROLLED:
             require(not every_layer, "depth_form: loops keep no layer but the last")
-            # Few tokens read the last block, which is another computation.
-            first = num_blocks - (readers is not None)
-            x = self._apply_in_loops(first, x, tensors, bias, **run)
-        for number in range(first, num_blocks):
-            reading = readers if number == num_blocks - 1 else None
-            if reading is not None:
-                bias = attention_bias(padding_mask, pack_ids, reading)
-            x, probs = self.apply_block(number, x, tensors, bias, reading, **run)
+            x, first = self._apply_in_loops(last, x, tensors, bias, **run), last
+        for number in range(first, last):
+            x, probs = self.apply_block(number, x, tensors, bias, **run)
+            hidden_states.append(x)
+            attentions.append(probs)
+        x = x if fused is None else fused.restore(x)
+        if readers is not None:
+            bias = attention_bias(padding_mask, pack_ids, readers)
+            x, probs = self.apply_block(last, x, tensors, bias, readers, **run)
             hidden_states.append(x)
             attentions.append(probs)
         if not every_layer:
             hidden_states, attentions = [], []
         return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
+
+    def _fused(self, x, padding_mask, pack_ids, training, every_layer):
+        """Returns a kernel for the attention, None if it has to be two products."""
+        if every_layer or (training and self.attention_dropout.rate):
+            return None
+        kernel = kernel_for(
+            self.compute_dtype, self.config.head_size, x.shape[1], pack_ids is not None
+        )
+        if kernel == MATMUL:
+            return None
+        return Fused(kernel, padding_mask, pack_ids, self.compute_dtype)
 
     def _apply_in_loops(self, num_blocks, x, tensors, bias, training, seeds):
         """Applies the first rows of the table; those that repeat, in loops."""
@@ -213,8 +236,8 @@ class SharedEncoder(ConfiguredLayer):
         return x
 
     def _bias_for_loops(self, bias):
-        if bias is None:
-            return None
+        if bias is None or isinstance(bias, Fused):
+            return bias
         # Where oneDNN is on, TensorFlow's optimizer fuses the product of scaled queries
         # with an addition. In a loop the fused operation never runs, and the function
         # returns empty tensors, without an error. It does not look for a subtraction.
@@ -248,12 +271,13 @@ class SharedEncoder(ConfiguredLayer):
             number: int. Index of the row.
             x: `[B, T, D]`.
             tensors: list or dict. From `read`, by the numbers of the rows.
-            bias: From `attention_bias`, for the readers if there are any.
+            bias: `attention.Fused` or from `attention_bias`, for readers if any.
             readers: `attention.Readers` or None. The only tokens to be computed.
             training, seeds: As for `call`.
 
         Returns:
-            The states `[B, T, D]`, or `[U, 1, D]` of the readers; the probabilities.
+            The states `[B, T, D]`, or `[U, 1, D]` of the readers; the probabilities,
+            None if they are fused.
         """
         row, weights = self.table[number], tensors[number]
 

@@ -304,6 +304,8 @@ class StepSeeds(keras.random.SeedGenerator):
         step: int32 scalar. Index of the micro-step.
     """
 
+    _initial_seed = 0  # or else Keras's dropout would read PyTorch's own generator
+
     def __init__(self, seed, step):
         # super().__init__() is not called: it would create the variable avoided here.
         self._seed = ops.cast(seed, "uint32")
@@ -333,6 +335,8 @@ class GivenSeeds(keras.random.SeedGenerator):
     Args:
         seeds: uint32 `[count, 2]`.
     """
+
+    _initial_seed = 0  # as in `StepSeeds`
 
     def __init__(self, seeds):
         # As in `StepSeeds`, there is no variable.

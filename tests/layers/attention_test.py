@@ -5,7 +5,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.layers.attention import SelfAttention, attention_bias
+from albert_tf.errors import UsageError
+from albert_tf.layers.attention import (
+    AUTO,
+    CUDNN,
+    FUSED,
+    MATMUL,
+    TORCH,
+    XLA,
+    SelfAttention,
+    attention_bias,
+    attention_form,
+    choose_attention,
+)
 from tests.tiny import CONFIG
 
 B, T, D, N = 2, 7, 12, 3
@@ -46,3 +58,37 @@ def test_half_precision_keeps_the_softmax_exact(x, policy):
     assert layer.dense["query"].kernel.dtype == "float32"
     np.testing.assert_array_equal(keras.ops.cast(probs, "float32")[..., 5:], 0)
     assert np.isfinite(keras.ops.cast(output, "float32")).all()
+
+
+@pytest.mark.parametrize(
+    "choice, changes",
+    [
+        (CUDNN, {}),
+        (CUDNN, {"cuda": 10, "dtype": "float16", "head_size": 128, "length": 7}),
+        (CUDNN, {"form": FUSED, "packed": True}),
+        (MATMUL, {"form": MATMUL}),
+        (MATMUL, {"cuda": 7}),  # older than Ampere
+        (MATMUL, {"cuda": 0}),
+        (MATMUL, {"dtype": "float32"}),
+        (MATMUL, {"head_size": 4}),
+        (MATMUL, {"head_size": 136}),
+        (MATMUL, {"packed": True, "length": 7}),
+        (XLA, {"form": FUSED, "cuda": 0}),
+        (XLA, {"form": FUSED, "dtype": "float32"}),
+        (TORCH, {"backend": "torch", "dtype": "float32", "head_size": 4}),
+        (MATMUL, {"backend": "torch", "form": MATMUL}),
+        (MATMUL, {"backend": "tensorflow"}),
+    ],
+)
+def test_choice(choice, changes):
+    values = {"form": AUTO, "backend": "jax", "cuda": 8, "dtype": "bfloat16"}
+    values |= {"head_size": 64, "length": 512, "packed": False, **changes}
+    assert choose_attention(**values) == choice
+
+
+def test_forms_that_do_not_exist():
+    with (
+        pytest.raises(UsageError, match="'flash': must be 'auto'"),
+        attention_form("flash"),
+    ):
+        pass

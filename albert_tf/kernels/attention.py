@@ -1,0 +1,67 @@
+"""Calls the fused attention of JAX and PyTorch, which never holds the probabilities.
+
+Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
+"""
+
+
+def cuda_generation() -> int:
+    """Returns the major compute capability of JAX's NVIDIA GPU, 0 without one."""
+    import jax
+
+    # A string of numbers for CUDA, and a name for others.
+    capability = getattr(jax.local_devices()[0], "compute_capability", None)
+    major = str(capability).partition(".")[0]
+    return int(major) if major.isdigit() else 0
+
+
+def attend_in_jax(q, k, v, bias, lengths, implementation: str):
+    """Computes the attention in one operation.
+
+    Args:
+        q, k, v: `[B, T, N, H]`.
+        bias: `[B, 1, T, T]` of the dtype of `q`, or None.
+        lengths: int32 `[B]` or None. The number of keys, above 0.
+        implementation: str. "cudnn" or "xla".
+
+    Returns:
+        `[B, T, N, H]`.
+    """
+    import jax
+
+    return jax.nn.dot_product_attention(
+        q,
+        k,
+        v,
+        bias,
+        key_value_seq_lengths=lengths,
+        implementation=implementation,
+    )
+
+
+def attend_in_torch(q, k, v, bias):
+    """Computes the attention in one operation; see `attend_in_jax`.
+
+    Args:
+        q, k, v: `[B, T, N, H]`.
+        bias: `[B, 1, T, T]` or `[B, 1, 1, T]` of the dtype of `q`, or None.
+    """
+    from torch.nn import functional
+
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return functional.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2)
+
+
+def reorder(x, order):
+    """Moves the tokens of every row in JAX, with a gradient that moves them back.
+
+    Args:
+        x: `[B, T, D]`.
+        order: int32 `[B, T]`. For every place, the token that it gets; each once.
+    """
+    import jax
+
+    def row(x, order):
+        # Otherwise the gradient would add, one number at a time.
+        return x.at[order].get(unique_indices=True, mode="promise_in_bounds")
+
+    return jax.vmap(row)(x, order)

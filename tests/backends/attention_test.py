@@ -1,0 +1,152 @@
+"""Fused attention is the same function as two products and a softmax."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.errors import UsageError
+from albert_tf.layers.attention import FUSED, MATMUL, Readers, attention_form
+from albert_tf.layers.depth import depth_form
+from albert_tf.layers.encoder import SharedEncoder
+from albert_tf.layers.ops import StepSeeds
+from tests.backends.differentiate import assert_close, value_and_gradients
+from tests.tiny import tiny_config
+
+BACKEND = keras.backend.backend()
+B, T, E = 4, 8, 6
+PADDED = np.array([[1] * 8, [1] * 5 + [0] * 3, [1] + [0] * 7, [0, 1, 0, 1, 1, 0, 1, 0]])
+PACKED = [[1, 1, 1, 2, 2, 2, 2, 0], [1] * 8, [0] * 8, [1, 1, 2, 2, 3, 3, 0, 0]]
+ROWS = {
+    "whole": {},
+    "padded": {"padding_mask": PADDED.astype("int32")},
+    "packed": {"pack_ids": np.array(PACKED, "int32")},
+}
+needs_fused = pytest.mark.skipif(
+    BACKEND == "tensorflow", reason="TensorFlow has no fused attention"
+)
+
+
+def make(dtype="float32", **changes):
+    changes = {"hidden_size": 16, "num_attention_heads": 2, **changes}
+    changes = {"num_hidden_layers": 3, "initializer_range": 0.2, **changes}
+    config = tiny_config(**changes)
+    encoder = SharedEncoder(config, 3, dtype=dtype)
+    encoder.build()
+    return encoder
+
+
+def train(encoder, form, depth="unrolled", training=False, **rows):
+    x = np.random.default_rng(0).normal(size=(B, T, E)).astype("float32")
+    x = keras.ops.cast(x, encoder.compute_dtype)
+
+    def run():
+        with attention_form(form), depth_form(depth):
+            ways = {"training": training, "every_layer": False}
+            found = encoder(x, seeds=StepSeeds(3, 5), **ways, **rows)
+        return found.sequence_output
+
+    return value_and_gradients(run, encoder.trainable_variables)
+
+
+@needs_fused
+@pytest.mark.parametrize("depth", ["unrolled", "loop", "loop_remat"])
+@pytest.mark.parametrize("rows", ROWS)
+def test_float32(rows, depth):
+    encoder = make()
+    right = train(encoder, MATMUL, **ROWS[rows])
+    assert_close(train(encoder, FUSED, depth, **ROWS[rows]), right, 1e-5, 1e-5)
+
+
+@needs_fused
+@pytest.mark.parametrize("rows", ROWS)
+def test_bfloat16(rows):
+    encoder = make("mixed_bfloat16", initializer_range=0.1)
+    right = train(encoder, MATMUL, **ROWS[rows])
+    assert_close(train(encoder, FUSED, **ROWS[rows]), right, 0.02, 0.02)
+
+
+@needs_fused
+def test_a_row_without_tokens_attends_as_if_unmasked():
+    encoder = make()
+    whole = train(encoder, MATMUL)
+    mask = np.zeros((B, T), "int32")
+    # Half of the digits of a score are lost where -10,000 is added to it.
+    rate = 1e-3 if BACKEND == "torch" else 1e-5
+    assert_close(train(encoder, FUSED, padding_mask=mask), whole, rate, rate)
+    assert_close(train(encoder, MATMUL, padding_mask=mask), whole, 1e-3, 1e-3)
+
+
+@needs_fused
+def test_readers_find_their_tokens():
+    encoder = make()
+    rows = ROWS["padded"] | {"readers": Readers(np.arange(B, dtype="int32") * T + 3)}
+    right = train(encoder, MATMUL, **rows)
+    assert right[0].shape == (B, 1, 16)
+    assert_close(train(encoder, FUSED, **rows), right, 1e-5, 1e-5)
+
+
+@needs_fused
+def test_dropout():
+    # The same masks of hidden states, where no token moves.
+    rows = {"padding_mask": np.sort(PADDED.astype("int32"))[:, ::-1], "training": True}
+    encoder = make(hidden_dropout_prob=0.2)
+    right = train(encoder, MATMUL, **rows)
+    assert_close(train(encoder, FUSED, **rows), right, 1e-5, 1e-5)
+    assert np.abs(right[0] - train(encoder, MATMUL, **ROWS["padded"])[0]).max() > 0.1
+    # A kernel cannot drop probabilities.
+    encoder = make(attention_probs_dropout_prob=0.3)
+    right = train(encoder, MATMUL, **rows)
+    assert_close(train(encoder, FUSED, **rows), right, 0, 0)
+
+
+@needs_fused
+def test_who_asks_for_probabilities_gets_them():
+    encoder = make()
+    x = np.zeros((B, T, E), "float32")
+    with attention_form(FUSED):
+        found = encoder(x, **ROWS["padded"])
+        assert encoder(x, **ROWS["padded"], every_layer=False).attentions == ()
+    assert [tuple(p.shape) for p in found.attentions] == 3 * [(B, 2, T, T)]
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="It has a fused attention")
+def test_tensorflow_has_none():
+    with (
+        attention_form(FUSED),
+        pytest.raises(UsageError, match="tensorflow has no fused"),
+    ):
+        make()(np.zeros((B, T, E), "float32"), every_layer=False)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Only JAX calls cuDNN")
+@pytest.mark.parametrize("depth", ["unrolled", "loop", "loop_remat"])
+@pytest.mark.parametrize("rows", ROWS)
+def test_operations_of_cudnn(rows, depth, monkeypatch):
+    # Lowered for a GPU, on any machine.
+    import jax
+    from jax._src.cudnn import fused_attention_stablehlo
+
+    monkeypatch.setattr(
+        fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000
+    )
+    monkeypatch.setattr("albert_tf.kernels.attention.cuda_generation", lambda: 8)
+    encoder = make("mixed_bfloat16", hidden_size=32)
+    values = [v.value for v in encoder.trainable_variables]
+    x = np.zeros((B, T, E), "bfloat16")
+
+    def loss(values):
+        with depth_form(depth):
+            found, _ = encoder.stateless_call(
+                values, [], x, every_layer=False, **ROWS[rows]
+            )
+        return found.sequence_output.astype("float32").sum()
+
+    lowered = jax.jit(jax.grad(loss)).trace(values).lower(lowering_platforms=("cuda",))
+    text = lowered.as_text()
+    name = "ScaleBiasSoftmax" if rows == "packed" else "Softmax"
+    number = 3 if depth == "unrolled" else 1
+    forward = 2 if depth == "loop_remat" else number  # once more, going back
+    assert text.count("@__cudnn$") == forward + number
+    assert text.count(f"@__cudnn$fmha{name}(") == forward
+    assert text.count(f"@__cudnn$fmha{name}Backward(") == number
+    assert "x2x8x8x" not in text  # probabilities

@@ -20,6 +20,7 @@ from albert_tf.errors import DataError
 from benchmarks import step_speed
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row
+from benchmarks.rows import random_batch
 from benchmarks.turns import seconds_in_turns
 
 SIZES = ("base", "large", "xlarge", "xxlarge")
@@ -162,7 +163,7 @@ def _obey(line, config: AlbertConfig, rows: int, length: int) -> None:
     tf.zeros(()).numpy()  # TensorFlow takes memory when it is first used
     before = peak_memory()
     model = AlbertPretrainer(config, seed=_SEED)
-    batch = step_speed.random_batch(config, rows, length)
+    batch = random_batch(config, rows, length)
     train = step_speed.our_step(settings, model, ALBERT, batch)
     with contextlib.suppress(EOFError):
         while True:

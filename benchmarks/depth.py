@@ -16,6 +16,7 @@ from benchmarks import step_speed
 from benchmarks.costs import peak_memory, to_text
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row
+from benchmarks.rows import random_batch
 
 FORMS = (UNROLLED, LOOP, LOOP_REMAT)
 _SEED = 12345
@@ -104,7 +105,7 @@ def _measure(line, given: step_speed.Settings, config: AlbertConfig) -> None:
     tf.zeros(()).numpy()  # TensorFlow takes memory when it is first used
     before = peak_memory()
     model = AlbertPretrainer(config, seed=_SEED, dtype=step_speed.dtype_policy(given))
-    batch = step_speed.random_batch(config, *given.shapes[0])
+    batch = random_batch(config, *given.shapes[0])
     step, iterator = step_speed.make_step(given, model, ALBERT, batch)
     seconds = []
     for _ in range(1 + given.steps):

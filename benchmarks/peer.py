@@ -8,11 +8,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
-from albert_tf.converters.load import save_pretrained
+from albert_tf import features
 from albert_tf.errors import UsageError
+
+# Label that transformers' loss ignores.
+_IGNORED = -100
 
 
 def require(topic: str) -> None:
@@ -27,9 +29,11 @@ def require(topic: str) -> None:
         ) from None
 
 
-def load(model: keras.Model, class_name: str) -> Any:
+def load(model: Any, class_name: str) -> Any:
     """Returns transformers' model of a class with the weights of ours."""
     import transformers
+
+    from albert_tf.converters.load import save_pretrained
 
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/model"
@@ -37,13 +41,28 @@ def load(model: keras.Model, class_name: str) -> Any:
         return getattr(transformers, class_name).from_pretrained(path)
 
 
+def pretraining_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns a pretraining batch of ours as transformers' `AlbertForPreTraining`'s."""
+    ids, places = batch[features.TOKEN_IDS], batch[features.MASK_POSITIONS]
+    labels = np.full(ids.shape, _IGNORED)
+    row, column = np.nonzero(batch[features.MASK_WEIGHTS])
+    labels[row, places[row, column]] = batch[features.MASK_IDS][row, column]
+    return {
+        "input_ids": ids,
+        "token_type_ids": batch[features.SEGMENT_IDS],
+        "attention_mask": batch[features.PADDING_MASK],
+        "labels": labels,
+        "sentence_order_label": batch[features.SENTENCE_ORDER_LABELS],
+    }
+
+
 def make_step(
     model: Any, rate: float, precision: str, compiled: bool = False
-) -> Callable[[Mapping[str, np.ndarray]], None]:
+) -> Callable[[Mapping[str, Any]], None]:
     """Returns a function that trains transformers' model on a batch of whole numbers.
 
     Args:
-        model: From `load`.
+        model: From `load`, on the device where it is to be trained.
         rate: float. Learning rate.
         precision: str. "bfloat16" or "float32".
         compiled: bool. Whether `torch.compile` compiles the model.
@@ -57,10 +76,10 @@ def make_step(
     )
     autocast = contextlib.nullcontext()
     if precision == "bfloat16":
-        autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+        autocast = torch.autocast(model.device.type, dtype=torch.bfloat16)
 
-    def train(batch: Mapping[str, np.ndarray]) -> None:
-        tensors = {name: torch.from_numpy(v).long() for name, v in batch.items()}
+    def train(batch: Mapping[str, Any]) -> None:
+        tensors = {name: torch.as_tensor(v).long() for name, v in batch.items()}
         optimizer.zero_grad()
         with autocast:
             loss = forward(**tensors).loss

@@ -17,9 +17,6 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 
-import numpy as np
-
-from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
 from albert_tf.heads import find as find_head
@@ -29,14 +26,13 @@ from albert_tf.optimizers.create import create_optimizer
 from benchmarks import peer
 from benchmarks.operations import profile_operations
 from benchmarks.report import Report, Row
+from benchmarks.rows import random_batch
 from benchmarks.turns import seconds_in_turns
 
 _RATE = 1e-5
 _SEED = 12345
 _AIMS = {"bfloat16": "at least 1.35", "float32": "at least 1.2"}
 _OBJECTIVE_AIMS = {"electra": "at most 1.35", "spanbert": "at most 1.15"}
-# Label that transformers' loss ignores.
-_IGNORED = -100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,34 +143,6 @@ def _compare_objectives(settings: Settings) -> Report:
     return Report(f"Pretraining steps of objectives, {settings.precision}", rows)
 
 
-def random_batch(config: AlbertConfig, rows: int, length: int) -> dict[str, np.ndarray]:
-    """Returns a pretraining batch of full rows of random tokens.
-
-    Args:
-        config: `AlbertConfig`. Its vocabulary is drawn from.
-        rows: int. `B`.
-        length: int. `T`; `P` is a sixth of it, rounded down.
-    """
-    rng = np.random.default_rng(_SEED)
-    predictions = max(1, length // 6)
-    ids = rng.integers(5, config.vocab_size, (rows, length), dtype=np.int32)
-    places = [rng.permutation(length)[:predictions] for _ in range(rows)]
-    segments = np.arange(length, dtype=np.int32) >= length // 2
-    return {
-        features.TOKEN_IDS: ids,
-        features.SEGMENT_IDS: np.tile(segments.astype(np.int32), (rows, 1)),
-        features.PADDING_MASK: np.ones((rows, length), np.int32),
-        features.MASK_POSITIONS: np.sort(places).astype(np.int32),
-        features.MASK_IDS: rng.integers(
-            5, config.vocab_size, (rows, predictions), dtype=np.int32
-        ),
-        features.MASK_WEIGHTS: np.ones((rows, predictions), np.float32),
-        features.SAMPLE_DRAWS: rng.random((rows, predictions), np.float32),
-        features.SENTENCE_ORDER_LABELS: rng.integers(0, 2, rows, dtype=np.int32),
-        features.SENTENCE_ORDER_WEIGHTS: np.ones(rows, np.float32),
-    }
-
-
 def our_step(
     settings: Settings, model, objective: Objective, batch
 ) -> Callable[[], None]:
@@ -218,17 +186,7 @@ def make_step(settings: Settings, model, objective: Objective, batch):
 
 def _theirs(settings, model, batch) -> Callable[[], None]:
     """Returns a function that trains transformers' model a step."""
-    labels = np.full(batch[features.TOKEN_IDS].shape, _IGNORED)
-    np.put_along_axis(
-        labels, batch[features.MASK_POSITIONS], batch[features.MASK_IDS], 1
-    )
-    given = {
-        "input_ids": batch[features.TOKEN_IDS],
-        "token_type_ids": batch[features.SEGMENT_IDS],
-        "attention_mask": batch[features.PADDING_MASK],
-        "labels": labels,
-        "sentence_order_label": batch[features.SENTENCE_ORDER_LABELS],
-    }
+    given = peer.pretraining_inputs(batch)
     theirs = peer.load(model, "AlbertForPreTraining")
     train = peer.make_step(theirs, _RATE, settings.precision, compiled=True)
     return lambda: train(given)

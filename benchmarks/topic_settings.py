@@ -20,10 +20,17 @@ class TopicSettings:
             scores; the same command continues a study that was stopped.
         sst2_dir: objectives, sharing: folder with train.tsv and dev.tsv of SST-2.
         cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
-        scale: objectives, pairs, sharing: small takes minutes, and shows only that
-            everything runs.
-        sizes: costs: some of base, large, xlarge, xxlarge.
+        scale: objectives, pairs, sharing, step with --backend: small takes minutes, and
+            shows only that everything runs.
+        sizes: costs, step with --backend=jax: some of base, large, xlarge, xxlarge.
         num_layers: depth: numbers of layers of the models that are trained.
+        backend: step: some of jax, tensorflow, transformers, each in a process of its
+            own, in turns. Without tensorflow, what docs/benchmarks/gpu.md shows is
+            measured, which needs a GPU.
+        parts: step with --backend=jax: some of sizes, table, packed, depth.
+        batches_file: step with --backend: real rows, from --write_batches.
+        write_batches: step: only write rows of --input_file to this .npz file, as many
+            and as long as the first of --shapes, packed and not.
         memory_gigabytes: costs, depth: models whose estimates together are above it are
             not trained, only estimated.
     """
@@ -37,4 +44,8 @@ class TopicSettings:
     scale: str = setting("full", choices=("full", "small"))
     sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")
+    backend: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ("sizes", "table", "packed", "depth")
+    batches_file: str = ""
+    write_batches: str = ""
     memory_gigabytes: float = 12.0

@@ -1,6 +1,7 @@
 """What `albert-tf benchmark` can measure, from the values of its flags."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from albert_tf.errors import UsageError, require
@@ -10,13 +11,19 @@ from benchmarks.report import Report, Row
 _STUDIES = ("work_dir", "input_file", "spm_model_file", "scale")
 
 
-def measure(topic: str, values: Mapping[str, Any]) -> Report:
+def measure(
+    topic: str,
+    values: Mapping[str, Any],
+    save: Callable[[Report], None] = lambda report: None,
+) -> Report:
     """Measures a topic.
 
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
             "fidelity", "objectives", "pairs", "sharing", "costs" or "depth".
         values: dict. Values of the command's flags by name.
+        save: callable. Called with reports of what has been found so far, by those that
+            may be cut off.
 
     Raises:
         UsageError: If a value is out of its range.
@@ -26,7 +33,7 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
     if topic == "finetune":
         return Report("Benchmark of fine-tuning", _measure_finetuning(values))
     if topic == "step":
-        return _measure_step(values)
+        return _measure_step(values, save)
     if topic == "serving":
         return _measure_serving(values)
     if topic == "predict":
@@ -97,10 +104,46 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
     return finetune_speed.run(settings)
 
 
-def _measure_step(values: Mapping[str, Any]) -> Report:
+def _measure_step(values: Mapping[str, Any], save) -> Report:
+    if values["write_batches"]:
+        return _write_batches(values)
+    if values["backend"]:
+        return _measure_backends(values, save)
     from benchmarks import step_speed
 
     return step_speed.run(_step_settings(values))
+
+
+def _write_batches(values: Mapping[str, Any]) -> Report:
+    from benchmarks import rows
+
+    path, shape = values["write_batches"], _shape(values["shapes"][0])
+    model = values["spm_model_file"]
+    require(model, "--spm_model_file: required for --write_batches", model)
+    found = rows.write_rows(path, values["input_file"], model, *shape)
+    notes = tuple(f"{name}: {summary}" for name, summary in found.items())
+    size = Row(path, os.path.getsize(path) / 2**20, "MiB")
+    return Report("Rows of real text", [size], notes=notes)
+
+
+def _measure_backends(values: Mapping[str, Any], save) -> Report:
+    from benchmarks import backends, contestants, gpu
+
+    engines = tuple(values["backend"])
+    contestants.check_engines(engines)
+    if engines[0] == "jax" and "tensorflow" not in engines:
+        settings = gpu.Settings(
+            engines,
+            tuple(values["parts"]),
+            tuple(values["sizes"]),
+            values["batches_file"],
+            values["steps"],
+            values["scale"] == "small",
+        )
+        return gpu.run(settings, save)
+    shapes, preset = tuple(map(_shape, values["shapes"])), values["preset"]
+    preset = preset or "albert_base_v2"
+    return backends.run(engines, preset, shapes, values["steps"], values["precision"])
 
 
 def _step_settings(values: Mapping[str, Any]):

@@ -108,10 +108,10 @@ def main() -> None:
         files.make_folder(path.rpartition("/")[0] or ".")
         files.check_new("output_file", path, _OVERWRITE.value)
     about = environment.machine()
-    measured = topics.measure(_TOPIC.value, flags.FLAGS.flag_values_dict())
+    save = lambda found: stem and report.write(stem, found, about)  # noqa: E731
+    measured = topics.measure(_TOPIC.value, flags.FLAGS.flag_values_dict(), save)
     print(report.to_markdown(measured, about), end="")
-    if stem:
-        report.write(stem, measured, about)
+    save(measured)
 
 
 if __name__ == "__main__":

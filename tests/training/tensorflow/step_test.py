@@ -18,7 +18,7 @@ from albert_tf.training.loop import evaluate_batches
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import create_strategy
 from albert_tf.training.weights import mark_trained
-from benchmarks.step_speed import random_batch
+from benchmarks.rows import random_batch
 from tests import tiny
 
 # A process of its own, because devices can only be split before TensorFlow starts.

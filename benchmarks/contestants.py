@@ -1,0 +1,226 @@
+"""Models in processes of their own, which compute when told, so that they take turns.
+
+A process has one framework, and its peak memory is that of its models alone. It imports
+the framework before it is told what to compute, so that this can begin while another
+one is measured.
+"""
+
+import dataclasses
+import importlib.util
+import math
+import multiprocessing
+import os
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+import tqdm
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import DataError, UsageError
+
+# What is computed: a step of pretraining with its optimizer; gradients of the encoder
+# alone; its outputs.
+STEP, GRADIENT, OUTPUT = "step", "gradient", "output"
+PRODUCT = "product"  # of two matrices of `PRODUCT_SIZE`, for comparison
+PRODUCT_SIZE = 8192
+# Forms of the attention, which the frameworks name differently.
+EAGER, FUSED = "eager", "fused"
+# Framework -> the package to install, and what brings it.
+ENGINES = {
+    "jax": "albert_tf[jax]",
+    "tensorflow": "",
+    "transformers": "albert_tf[peers]",
+}
+_SILENCE = 400.0  # seconds after which a process is given up
+_TURN = 0.025  # seconds of a turn, or a step if that is longer
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What a contestant computes.
+
+    Attributes:
+        config: `AlbertConfig`. Size of the model; its weights are random.
+        batch: dict of arrays. Every step reads it.
+        work: str. `STEP`, `GRADIENT`, `OUTPUT` or `PRODUCT`.
+        precision: str. "bfloat16" or "float32".
+        depth: str. Form of the encoder, as for `pretrain`.
+        attention: str. `EAGER` or `FUSED`.
+        compiled: bool. Whether `torch.compile` compiles transformers' model.
+    """
+
+    config: AlbertConfig
+    batch: Mapping[str, np.ndarray]
+    work: str = STEP
+    precision: str = "bfloat16"
+    depth: str = "unrolled"
+    attention: str = FUSED
+    compiled: bool = True
+
+
+@dataclasses.dataclass
+class Prepared:
+    """What an engine returns for a case, after its first step.
+
+    Attributes:
+        run: callable. Computes a number of steps, and waits for the device.
+        facts: dict. `first`, seconds until the first step has ended, with compilation;
+            where known, `memory`, bytes that the process has had on its device at most,
+            and `program`, bytes that the compiled program needs there.
+    """
+
+    run: Callable[[int], object]
+    facts: dict[str, Any]
+
+
+class Contestant:
+    """A process that computes cases.
+
+    Args:
+        engine: str. One of `ENGINES`.
+    """
+
+    def __init__(self, engine: str):
+        self.engine = engine
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe()
+        given = theirs, engine
+        self._process = context.Process(target=_obey, args=given, daemon=True)
+        self._process.start()
+        theirs.close()  # so that its end is noticed
+
+    def device(self) -> str:
+        """Returns the kind of its device, "cpu" without another."""
+        self._send(None)
+        return self._receive()
+
+    def prepare(self, cases: Mapping[str, Case]) -> None:
+        """Has the process prepare cases; `facts` waits for it."""
+        self._send(dict(cases))
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Returns the facts of every case that is prepared (`Prepared`)."""
+        return self._receive()
+
+    def run(self, name: str, steps: int) -> float:
+        """Computes steps of a case; returns seconds."""
+        self._send((name, steps))
+        return self._receive()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._line.close()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+
+    def _send(self, message) -> None:
+        try:
+            self._line.send(message)
+        except OSError:
+            raise self._ended() from None
+
+    def _receive(self):
+        try:
+            if not self._line.poll(_SILENCE):
+                raise DataError(f"{self.engine}: no answer for {_SILENCE:.0f} s")
+            answer = self._line.recv()
+        except (EOFError, OSError):
+            raise self._ended() from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _ended(self) -> DataError:
+        self._process.join(5)
+        code = self._process.exitcode
+        return DataError(f"{self.engine}: its process ended with code {code}")
+
+
+def check_engines(engines: tuple[str, ...]) -> None:
+    """Raises a UsageError if an engine is unknown or not installed."""
+    for engine in engines:
+        if engine not in ENGINES:
+            raise UsageError(
+                f"--backend: must be some of {', '.join(ENGINES)}, received {engine!r}"
+            )
+        if importlib.util.find_spec(engine) is None:
+            raise UsageError(
+                f"--backend={engine}: not installed: pip install '{ENGINES[engine]}'"
+            )
+
+
+def in_turns(
+    runs: Mapping[str, Callable[[int], float]], rounds: int, title: str
+) -> dict[str, list[float]]:
+    """Returns the seconds of a step in every turn of every contestant.
+
+    Args:
+        runs: dict. Functions that compute a number of steps and return seconds.
+        rounds: int. Number of turns of each.
+        title: str. What the progress bar counts.
+    """
+    counts = {}
+    for name, run in runs.items():
+        run(2)
+        counts[name] = max(1, math.ceil(_TURN * 2 / run(2)))
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in tqdm.tqdm(range(rounds), desc=title):
+        for name, run in runs.items():
+            found[name].append(run(counts[name]) / counts[name])
+    return found
+
+
+def median(found: Mapping[str, list[float]]) -> dict[str, float]:
+    """Returns the median of every contestant."""
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+def _obey(line, engine: str) -> None:
+    """Prepares the cases that are received; then computes steps for every message."""
+    os.environ["KERAS_BACKEND"] = {"jax": "jax"}.get(engine, "tensorflow")
+    # Or JAX takes most of the memory at once, and there is none for the next.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        framework = _engine(engine)
+        prepared: dict[str, Prepared] = {}
+        while True:
+            message = line.recv()
+            if message is None:
+                line.send(framework.device())
+                continue
+            if isinstance(message, dict):
+                prepared = framework.prepare(message)
+                line.send({name: one.facts for name, one in prepared.items()})
+                continue
+            name, steps = message
+            start = time.perf_counter()
+            prepared[name].run(steps)
+            line.send(time.perf_counter() - start)
+    except EOFError:
+        return
+    except Exception as e:
+        traceback.print_exc()
+        reason = next(iter(str(e).strip().splitlines()), "")
+        line.send(DataError(f"{engine}: {type(e).__name__}: {reason}"))
+
+
+def _engine(name: str):
+    """Returns the module of a framework, which imports it."""
+    if name == "jax":
+        from benchmarks import engine_jax as engine
+    elif name == "transformers":
+        from benchmarks import engine_transformers as engine
+    else:
+        from benchmarks import engine_tensorflow as engine
+    return engine

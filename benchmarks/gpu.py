@@ -1,0 +1,282 @@
+"""Measures JAX's step and attention on a GPU, beside transformers'.
+
+It needs Keras, JAX and NumPy, not TensorFlow: real rows come from a file that
+`--write_batches` has made elsewhere. What is found is saved after every group.
+
+**Model FLOPs** are those of the encoder's matrix products in a forward pass
+(`AlbertConfig.flops_per_token`: the parameters of a block count once for each of its L
+applications, and both products of the attention), times three for training. Heads,
+activations, recomputation and padding count for nothing; an example in a packed row
+attends to itself only. Their utilisation is their share of the peak of the matrix units
+in dense bfloat16.
+
+Legend: `B` rows, `T` sequence, `P` predictions.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import DataError, UsageError, require
+from benchmarks import gpu_page
+from benchmarks.contestants import (
+    EAGER,
+    FUSED,
+    GRADIENT,
+    OUTPUT,
+    PRODUCT,
+    PRODUCT_SIZE,
+    Case,
+    Contestant,
+    in_turns,
+)
+from benchmarks.report import Report
+from benchmarks.rows import (
+    PACKED,
+    PADDED,
+    random_batch,
+    read_rows,
+    scored_everywhere,
+)
+
+PARTS = ("sizes", "table", "packed", "depth")
+_OURS, _THEIRS = "jax", "transformers"
+# Rows of 512 tokens that fill a GPU of 80 GB to a half.
+_ROWS = {"base": 64, "large": 32, "xlarge": 16, "xxlarge": 16}
+_LENGTH = 512
+# Batches and lengths of the table of transformers.
+_TABLE = {
+    GRADIENT: [(B, T) for B in (2, 4, 8) for T in (256, 512)],
+    OUTPUT: [(B, T) for B in (4, 8, 16) for T in (128, 256, 512)],
+}
+# Of the depth. `layers.depth` has the names, but imports Keras, which without
+# TensorFlow needs to know its backend.
+_FORMS = ("unrolled", "loop", "loop_remat")
+_TINY = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to measure.
+
+    Attributes:
+        engines: tuple of str. "jax" and perhaps "transformers".
+        parts: tuple of str. Some of `PARTS`, in order.
+        sizes: tuple of str. Sizes of the parts `sizes` and `depth`.
+        rows_file: str. From `rows.write_rows`, for the part `packed`.
+        rounds: int. Turns of every contestant, whose median is shown.
+        tiny: bool. Whether tiny models show, also without a GPU, that everything runs.
+    """
+
+    engines: tuple[str, ...] = (_OURS, _THEIRS)
+    parts: tuple[str, ...] = PARTS
+    sizes: tuple[str, ...] = ("base", "xxlarge", "large", "xlarge")
+    rows_file: str = ""
+    rounds: int = 20
+    tiny: bool = False
+
+    def __post_init__(self):
+        fits = len(self.parts) > 0 and set(self.parts) <= set(PARTS)
+        require(fits, f"--parts must be some of {', '.join(PARTS)}", self.parts)
+        fits = len(self.sizes) > 0 and set(self.sizes) <= set(_ROWS)
+        require(fits, f"--sizes must be some of {', '.join(_ROWS)}", self.sizes)
+        needs = PACKED in self.parts and not self.rows_file
+        rule = "--batches_file: required for the part packed; --write_batches makes it"
+        require(not needs, rule, self.rows_file)
+
+    def config(self, size: str) -> AlbertConfig:
+        """Returns the config of a size."""
+        changes = _TINY if self.tiny else {}
+        return AlbertConfig.from_preset(f"albert_{size}_v2", **changes)
+
+    def shape(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns the shape of a batch."""
+        return (2, 16) if self.tiny else (rows, length)
+
+
+class Group(NamedTuple):
+    """Cases that are prepared together.
+
+    Attributes:
+        part: str. The part of the page.
+        title: str. What they have in common.
+        cases: dict. Cases by their names, by engine.
+        turns: list of lists of str. Names of those that take turns, of all engines.
+    """
+
+    part: str
+    title: str
+    cases: Mapping[str, Mapping[str, Case]]
+    turns: list[list[str]]
+
+
+def run(settings: Settings, save: Callable[[Report], None]) -> Report:
+    """Measures group after group.
+
+    Args:
+        settings: `Settings`.
+        save: callable. Called with the report of what has been found so far.
+
+    Raises:
+        UsageError: If there is no GPU, or a setting is out of its range.
+    """
+    groups = list(_groups(settings))
+    found: list[dict[str, Any]] = []
+    device = ""
+    report = gpu_page.to_report(found, device)
+    with contextlib.ExitStack() as stack:
+        ahead = _start(groups[0], stack)
+        for group, following in zip(groups, [*groups[1:], None], strict=True):
+            running, ahead = ahead, following and _start(following, stack)
+            if not device:
+                device = running[_OURS].device()
+                if device == "cpu" and not settings.tiny:
+                    raise UsageError(
+                        "--backend=jax: JAX sees no GPU here; --scale=small shows with "
+                        "tiny models that everything runs"
+                    )
+            try:
+                for row in _measure(group, running, settings.rounds):
+                    found.append(row)
+                    report = gpu_page.to_report(found, device)
+                    save(report)
+            except DataError as e:  # such as a batch that does not fit
+                failed = {"part": group.part, "title": group.title, "failed": str(e)}
+                found.append(failed)
+                report = gpu_page.to_report(found, device)
+                save(report)
+            for contestant in running.values():
+                contestant.close()
+    return report
+
+
+def model_flops(config: AlbertConfig, batch: Mapping[str, np.ndarray]) -> int:
+    """Returns the model FLOPs of a training step, as the module defines them."""
+    if features.PACK_IDS in batch:
+        counts = [np.bincount(row)[1:] for row in batch[features.PACK_IDS]]
+        lengths = np.concatenate(counts)
+    else:
+        lengths = batch[features.PADDING_MASK].sum(1)
+    return 3 * sum(n * config.flops_per_token(n) for n in lengths.tolist() if n)
+
+
+def _start(group: Group, stack: contextlib.ExitStack) -> dict[str, Contestant]:
+    return {name: stack.enter_context(Contestant(name)) for name in group.cases}
+
+
+def _measure(
+    group: Group, running: Mapping[str, Contestant], rounds: int
+) -> Iterator[dict[str, Any]]:
+    """Yields what is found of the cases that take turns, as values for JSON."""
+    for engine, cases in group.cases.items():
+        running[engine].prepare(cases)
+    facts, runs = {}, {}
+    for contestant in running.values():
+        for name, one in contestant.facts().items():
+            facts[name] = one
+            runs[name] = functools.partial(contestant.run, name)
+    cases = {name: one for some in group.cases.values() for name, one in some.items()}
+    for names in group.turns:
+        given = {name: runs[name] for name in names}
+        seconds = in_turns(given, rounds, f"{group.title}: {', '.join(names)}")
+        for name in names:
+            yield {
+                "part": group.part,
+                "title": group.title,
+                "name": name,
+                "seconds": [round(one, 7) for one in seconds[name]],
+                **facts[name],
+                **_work(cases[name]),
+            }
+
+
+def _work(case: Case) -> dict[str, int]:
+    """Returns how much a step computes."""
+    if case.work == PRODUCT:
+        return {"flops": 2 * PRODUCT_SIZE**3}
+    mask = case.batch[features.PADDING_MASK]
+    flops = model_flops(case.config, case.batch)
+    if case.work == OUTPUT:
+        flops //= 3
+    return {"tokens": int(mask.sum()), "positions": mask.size, "flops": flops}
+
+
+def _groups(settings: Settings) -> Iterator[Group]:
+    """Yields what is measured, in order."""
+    for part in settings.parts:
+        if part == "sizes":
+            for size in settings.sizes:
+                yield _size(settings, size)
+        elif part == "table":
+            for work, shapes in _TABLE.items():
+                yield _table(settings, work, shapes)
+        elif part == "packed":
+            yield _packed(settings)
+        else:
+            for size in settings.sizes:
+                yield _depth(settings, size)
+
+
+def _size(settings: Settings, size: str) -> Group:
+    config = settings.config(size)
+    rows, length = settings.shape(_ROWS[size], _LENGTH)
+    batch = random_batch(config, rows, length)
+    # In this order, since the memory of a process is that of its largest so far.
+    ours = {
+        gpu_page.OURS: Case(config, batch),
+        gpu_page.OURS_EVERYWHERE: Case(config, scored_everywhere(batch)),
+    }
+    if size == settings.sizes[0] and not settings.tiny:
+        ours[gpu_page.PRODUCT] = Case(config, {}, PRODUCT)
+    cases = {_OURS: ours}
+    if _THEIRS in settings.engines:
+        cases[_THEIRS] = {gpu_page.THEIRS: Case(config, batch)}
+    names = [name for some in cases.values() for name in some]
+    return Group("sizes", f"{size}, {rows} x {length}", cases, [names])
+
+
+def _table(settings: Settings, work: str, shapes) -> Group:
+    config = settings.config("base")
+    cases: dict[str, dict[str, Case]] = {name: {} for name in settings.engines}
+    turns = []
+    for shape in shapes[:1] if settings.tiny else shapes:
+        batch = random_batch(config, *settings.shape(*shape))
+        names = []
+        for engine in settings.engines:
+            for attention in (EAGER, FUSED):
+                name = f"{shape[0]} x {shape[1]}: {engine}, {attention}"
+                cases[engine][name] = Case(config, batch, work, attention=attention)
+                names.append(name)
+        turns.append(names)
+    return Group("table", work, cases, turns)
+
+
+def _packed(settings: Settings) -> Group:
+    config = settings.config("base")
+    rows, _ = settings.shape(_ROWS["base"], _LENGTH)
+    batches = {n: read_rows(settings.rows_file, n, rows) for n in (PACKED, PADDED)}
+    length = batches[PACKED][features.TOKEN_IDS].shape[1]
+    cases = {_OURS: {name: Case(config, batch) for name, batch in batches.items()}}
+    if _THEIRS in settings.engines:
+        cases[_THEIRS] = {gpu_page.THEIRS_PADDED: Case(config, batches[PADDED])}
+    names = [name for some in cases.values() for name in some]
+    return Group(PACKED, f"base, {rows} x {length}", cases, [names])
+
+
+def _depth(settings: Settings, size: str) -> Group:
+    config = settings.config(size)
+    rows, length = settings.shape(_ROWS[size], _LENGTH)
+    batch = random_batch(config, rows, length)
+    cases = {form: Case(config, batch, depth=form) for form in _FORMS}
+    return Group("depth", f"{size}, {rows} x {length}", {_OURS: cases}, [list(_FORMS)])

@@ -1,0 +1,179 @@
+"""Makes the page of what `benchmarks.gpu` has found, also from its JSON."""
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.contestants import EAGER, FUSED, GRADIENT, OUTPUT
+from benchmarks.objectives_report import to_table
+from benchmarks.report import Report, Row
+
+OURS = "albert_tf"
+OURS_EVERYWHERE = "albert_tf, every token scored"
+THEIRS = "transformers, torch.compile"
+THEIRS_PADDED = "transformers, torch.compile, padded"
+PRODUCT = "a product of 8192 x 8192 matrices"
+# Peaks of the matrix units in dense bfloat16, TFLOP/s, from NVIDIA's data sheets; the
+# first name that a device's begins with counts.
+_PEAKS = {
+    "NVIDIA H100 PCIe": 756,
+    "NVIDIA H100": 989,
+    "NVIDIA H200": 989,
+    "NVIDIA A100": 312,
+    "NVIDIA L4": 121,
+}
+_MOST_USED, _FASTER = 0.5, 1.2  # aims
+_GOALS = ("base", "xxlarge")  # sizes with the aim of utilisation
+# What transformers' page of ALBERT says of SDPA: % faster, % more memory without it.
+_PUBLISHED = {
+    GRADIENT: {
+        "2 x 256": (14.388, 11.624),
+        "2 x 512": (17.681, 25.022),
+        "4 x 256": (12.246, 12.756),
+        "4 x 512": (18.472, 26.512),
+        "8 x 256": (12.664, 13.198),
+        "8 x 512": (18.957, 27.062),
+    },
+    OUTPUT: {
+        "4 x 128": (16.967, -0.268),
+        "4 x 256": (16.370, -0.817),
+        "4 x 512": (25.473, 16.693),
+        "8 x 128": (11.102, -0.409),
+        "8 x 256": (17.271, -1.132),
+        "8 x 512": (25.470, 22.021),
+        "16 x 128": (12.506, -0.567),
+        "16 x 256": (17.604, -1.388),
+        "16 x 512": (25.365, 24.784),
+    },
+}
+_TITLES = {
+    "sizes": "Steps of pretraining",
+    GRADIENT: "Attention in training",
+    OUTPUT: "Attention in inference",
+    "packed": "Rows of real lengths",
+    "depth": "Forms of the depth",
+}
+Found = Mapping[str, Any]
+
+
+def to_report(found: Sequence[Found], device: str) -> Report:
+    """Returns the report.
+
+    Args:
+        found: list of dict. As `gpu.run` collects them.
+        device: str. The kind of device.
+    """
+    peak = next((p for name, p in _PEAKS.items() if device.startswith(name)), None)
+    rows: list[Row] = []
+    parts: dict[str, list[str]] = {}
+    for (part, title), some in itertools.groupby(
+        found, lambda one: (one["part"], one["title"])
+    ):
+        group = [one for one in some if "failed" not in one]
+        lines = parts.setdefault(title if part == "table" else part, [])
+        if part == "table":
+            more, table = _attention(title, group)
+            lines += table
+        elif group:
+            more, table = _steps(part, title, group, peak)
+            lines += [f"**{title}**", "", *table, ""]
+        rows += more if group else []
+    lines = [f"* {one['title']}: {one['failed']}" for one in found if "failed" in one]
+    text = [f"Device: {device}; peak {peak or 'unknown'} TFLOP/s in bfloat16.", ""]
+    for part, table in parts.items():
+        text += [f"## {_TITLES[part]}", "", *table, ""]
+    text += ["Not measured:", "", *lines, ""] if lines else []
+    series = {"device": device, "measured": list(found)}
+    title = "Benchmark of a step on a GPU, bfloat16"
+    return Report(title, rows, series, text="\n".join(text).rstrip())
+
+
+def _seconds(one: Found) -> float:
+    return statistics.median(one["seconds"])
+
+
+def _steps(
+    part: str, title: str, group: Sequence[Found], peak: float | None
+) -> tuple[list[Row], list[str]]:
+    """Returns rows with aims, and a table, of cases that train on the same."""
+    rows, table = [], {}
+    size = title.partition(",")[0]
+    for one in group:
+        name, seconds = one["name"], _seconds(one)
+        speed = one["flops"] / seconds / 1e12
+        used = speed / peak if peak else None
+        known = "memory" in one if part != "depth" else False
+        memory = one.get("memory") if known else one.get("program")
+        table[name] = {
+            "step": f"{1e3 * seconds:,.1f} ms",
+            "real tokens/s": f"{one['tokens'] / seconds:,.0f}"
+            if "tokens" in one
+            else "-",
+            "TFLOP/s": f"{speed:,.0f}",
+            "of the peak": f"{used:.1%}" if used else "-",
+            "peak memory": _gigabytes(memory),
+            "first step": f"{one['first']:.1f} s",
+        }
+        if used and name == OURS and part == "sizes":
+            aim = f"at least {_MOST_USED}" if size in _GOALS else ""
+            rows.append(Row(f"{title}: share of the peak", used, "", aim))
+    lines = to_table(table)
+    times = {one["name"]: _seconds(one) for one in group}
+    theirs = next((name for name in times if name in (THEIRS, THEIRS_PADDED)), None)
+    for name in times if theirs else ():
+        if name in (theirs, PRODUCT):
+            continue
+        one, other = (
+            next(o["tokens"] / times[n] for o in group if o["name"] == n)
+            for n in (name, theirs)
+        )
+        aim = f"at least {_FASTER}" if name == OURS_EVERYWHERE else ""
+        what = f"{title}: {name} / {theirs}, tokens/s"
+        rows.append(Row(what, one / other, "", aim))
+        lines += ["" if not lines[-1].startswith("*") else None]
+        lines.append(f"* {name}: {one / other:.2f} times the tokens/s of {theirs}.")
+        lines = [line for line in lines if line is not None]
+    return rows, lines
+
+
+def _attention(work: str, group: Sequence[Found]) -> tuple[list[Row], list[str]]:
+    """Returns rows with aims, and the table of transformers' page, ours and theirs."""
+    named: dict[str, dict[str, Found]] = {}
+    for one in group:
+        shape, _, name = one["name"].partition(": ")
+        named.setdefault(shape, {})[name] = one
+    rows, table = [], {}
+    for shape, cases in named.items():
+        cells, published = {}, _PUBLISHED[work].get(shape, (0.0, 0.0))
+        engines = dict.fromkeys(name.partition(",")[0] for name in cases)
+        for engine in engines:
+            pair = [cases.get(f"{engine}, {form}") for form in (EAGER, FUSED)]
+            if None in pair:
+                continue
+            faster, times = _gain(*map(_seconds, pair))
+            sizes = [one.get("program", one.get("memory", 0)) for one in pair]
+            saved, _ = _gain(*sizes) if all(sizes) else (0.0, "")
+            label = OURS if engine == "jax" else engine
+            cells[f"{label}: {EAGER} / {FUSED}"] = " / ".join(
+                f"{1e3 * one:.2f}" for one in times
+            )
+            cells[f"{label}: faster"] = f"{faster:+.1f}%"
+            cells[f"{label}: MiB"] = " / ".join(f"{s / 2**20:,.0f}" for s in sizes)
+            cells[f"{label}: saved"] = f"{saved:+.1f}%"
+            if engine == "jax":
+                aim = f"more than {published[0]:.1f}"
+                what = f"{work}, {shape}: {FUSED} is faster by"
+                rows.append(Row(what, faster, "%", aim))
+        cells["published: faster, saved"] = "{:+.1f}%, {:+.1f}%".format(*published)
+        table[shape] = cells
+    return rows, to_table(table) if table else []
+
+
+def _gain(eager: float, fused: float) -> tuple[float, tuple[float, float]]:
+    """Returns by how many % of the fused form the other needs more, and both."""
+    return 100 * (eager / fused - 1), (eager, fused)
+
+
+def _gigabytes(count: float | None) -> str:
+    return f"{count / 2**30:.2f} GiB" if count else "-"

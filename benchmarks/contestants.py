@@ -35,7 +35,7 @@ ENGINES = {
     "tensorflow": "",
     "transformers": "albert_tf[peers]",
 }
-_SILENCE = 400.0  # seconds after which a process is given up
+_SILENCE = 300.0  # seconds after which a process is given up
 _TURN = 0.025  # seconds of a turn, or a step if that is longer
 
 
@@ -70,11 +70,21 @@ class Prepared:
         run: callable. Computes a number of steps, and waits for the device.
         facts: dict. `first`, seconds until the first step has ended, with compilation;
             where known, `memory`, bytes that the process has had on its device at most,
-            and `program`, bytes that the compiled program needs there.
+            and `program`, bytes that the compiled program needs there. Or
+            `failed`, alone: why it cannot be computed.
     """
 
     run: Callable[[int], object]
     facts: dict[str, Any]
+
+
+def prepared_or_failed(prepare: Callable[[], Prepared]) -> Prepared:
+    """Returns what a function prepares; if it fails, why, as the fact `failed`."""
+    try:
+        return prepare()
+    except Exception as e:
+        traceback.print_exc()
+        return Prepared(lambda steps: None, {"failed": _reason(e)})
 
 
 class Contestant:
@@ -211,8 +221,12 @@ def _obey(line, engine: str) -> None:
         return
     except Exception as e:
         traceback.print_exc()
-        reason = next(iter(str(e).strip().splitlines()), "")
-        line.send(DataError(f"{engine}: {type(e).__name__}: {reason}"))
+        line.send(DataError(f"{engine}: {_reason(e)}"))
+
+
+def _reason(error: Exception) -> str:
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first[:200]}"
 
 
 def _engine(name: str):

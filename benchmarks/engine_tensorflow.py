@@ -1,12 +1,13 @@
 """Computes cases of the step benchmark with TensorFlow, as `pretrain` does."""
 
+import functools
 import time
 from collections.abc import Mapping
 
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from benchmarks import step_speed
-from benchmarks.contestants import Case, Prepared
+from benchmarks.contestants import Case, Prepared, prepared_or_failed
 
 _SEED = 12345
 
@@ -18,7 +19,10 @@ def device() -> str:
 
 def prepare(cases: Mapping[str, Case]) -> dict[str, Prepared]:
     """Computes the first step of each case."""
-    return {name: _prepare(case) for name, case in cases.items()}
+    return {
+        name: prepared_or_failed(functools.partial(_prepare, case))
+        for name, case in cases.items()
+    }
 
 
 def _prepare(case: Case) -> Prepared:

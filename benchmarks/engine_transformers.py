@@ -6,6 +6,7 @@ compiled. Where no token is padding it is given no mask, without which its atten
 fastest; the table had one.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 
@@ -13,7 +14,15 @@ import torch
 import transformers
 
 from benchmarks import peer
-from benchmarks.contestants import EAGER, FUSED, OUTPUT, STEP, Case, Prepared
+from benchmarks.contestants import (
+    EAGER,
+    FUSED,
+    OUTPUT,
+    STEP,
+    Case,
+    Prepared,
+    prepared_or_failed,
+)
 
 _RATE = 1e-5
 _ATTENTION = {EAGER: "eager", FUSED: "sdpa"}
@@ -42,7 +51,10 @@ def device() -> str:
 
 def prepare(cases: Mapping[str, Case]) -> dict[str, Prepared]:
     """Makes the models, and computes the first step of each."""
-    return {name: _prepare(case) for name, case in cases.items()}
+    return {
+        name: prepared_or_failed(functools.partial(_prepare, case))
+        for name, case in cases.items()
+    }
 
 
 def _prepare(case: Case) -> Prepared:

@@ -146,14 +146,8 @@ def run(settings: Settings, save: Callable[[Report], None]) -> Report:
                         "--backend=jax: JAX sees no GPU here; --scale=small shows with "
                         "tiny models that everything runs"
                     )
-            try:
-                for row in _measure(group, running, settings.rounds):
-                    found.append(row)
-                    report = gpu_page.to_report(found, device)
-                    save(report)
-            except DataError as e:  # such as a batch that does not fit
-                failed = {"part": group.part, "title": group.title, "failed": str(e)}
-                found.append(failed)
+            for row in _measure(group, running, settings.rounds):
+                found.append({"part": group.part, "title": group.title, **row})
                 report = gpu_page.to_report(found, device)
                 save(report)
             for contestant in running.values():
@@ -179,26 +173,28 @@ def _measure(
     group: Group, running: Mapping[str, Contestant], rounds: int
 ) -> Iterator[dict[str, Any]]:
     """Yields what is found of the cases that take turns, as values for JSON."""
-    for engine, cases in group.cases.items():
-        running[engine].prepare(cases)
     facts, runs = {}, {}
-    for contestant in running.values():
-        for name, one in contestant.facts().items():
-            facts[name] = one
-            runs[name] = functools.partial(contestant.run, name)
     cases = {name: one for some in group.cases.values() for name, one in some.items()}
+    for engine, some in group.cases.items():
+        running[engine].prepare(some)
+    for engine, contestant in running.items():
+        try:
+            facts |= contestant.facts()
+        except DataError as e:
+            facts |= {name: {"failed": str(e)} for name in group.cases[engine]}
+        runs |= {n: functools.partial(contestant.run, n) for n in group.cases[engine]}
     for names in group.turns:
-        given = {name: runs[name] for name in names}
-        seconds = in_turns(given, rounds, f"{group.title}: {', '.join(names)}")
+        taking = {name: runs[name] for name in names if "failed" not in facts[name]}
+        try:
+            seconds = in_turns(taking, rounds, f"{group.title}: {', '.join(taking)}")
+        except DataError as e:
+            facts |= {name: {"failed": str(e)} for name in taking}
         for name in names:
-            yield {
-                "part": group.part,
-                "title": group.title,
-                "name": name,
-                "seconds": [round(one, 7) for one in seconds[name]],
-                **facts[name],
-                **_work(cases[name]),
-            }
+            row = {"name": name, **facts[name]}
+            if "failed" not in row:
+                row["seconds"] = [round(one, 7) for one in seconds[name]]
+                row |= _work(cases[name])
+            yield row
 
 
 def _work(case: Case) -> dict[str, int]:

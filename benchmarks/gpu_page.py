@@ -79,7 +79,11 @@ def to_report(found: Sequence[Found], device: str) -> Report:
             more, table = _steps(part, title, group, peak)
             lines += [f"**{title}**", "", *table, ""]
         rows += more if group else []
-    lines = [f"* {one['title']}: {one['failed']}" for one in found if "failed" in one]
+    lines = [
+        f"* {one['title']}, {one['name']}: {one['failed']}"
+        for one in found
+        if "failed" in one
+    ]
     text = [f"Device: {device}; peak {peak or 'unknown'} TFLOP/s in bfloat16.", ""]
     for part, table in parts.items():
         text += [f"## {_TITLES[part]}", "", *table, ""]
@@ -103,13 +107,12 @@ def _steps(
         name, seconds = one["name"], _seconds(one)
         speed = one["flops"] / seconds / 1e12
         used = speed / peak if peak else None
-        known = "memory" in one if part != "depth" else False
-        memory = one.get("memory") if known else one.get("program")
+        # The peak of a process is that of its largest case so far.
+        kinds = ("program", "memory") if part == "depth" else ("memory", "program")
+        memory = next((one[kind] for kind in kinds if kind in one), None)
         table[name] = {
             "step": f"{1e3 * seconds:,.1f} ms",
-            "real tokens/s": f"{one['tokens'] / seconds:,.0f}"
-            if "tokens" in one
-            else "-",
+            "tokens/s": f"{one['tokens'] / seconds:,.0f}" if "tokens" in one else "-",
             "TFLOP/s": f"{speed:,.0f}",
             "of the peak": f"{used:.1%}" if used else "-",
             "peak memory": _gigabytes(memory),
@@ -119,21 +122,16 @@ def _steps(
             aim = f"at least {_MOST_USED}" if size in _GOALS else ""
             rows.append(Row(f"{title}: share of the peak", used, "", aim))
     lines = to_table(table)
-    times = {one["name"]: _seconds(one) for one in group}
-    theirs = next((name for name in times if name in (THEIRS, THEIRS_PADDED)), None)
-    for name in times if theirs else ():
-        if name in (theirs, PRODUCT):
-            continue
-        one, other = (
-            next(o["tokens"] / times[n] for o in group if o["name"] == n)
-            for n in (name, theirs)
-        )
-        aim = f"at least {_FASTER}" if name == OURS_EVERYWHERE else ""
-        what = f"{title}: {name} / {theirs}, tokens/s"
-        rows.append(Row(what, one / other, "", aim))
-        lines += ["" if not lines[-1].startswith("*") else None]
-        lines.append(f"* {name}: {one / other:.2f} times the tokens/s of {theirs}.")
-        lines = [line for line in lines if line is not None]
+    speeds = {o["name"]: o["tokens"] / _seconds(o) for o in group if "tokens" in o}
+    theirs = next((name for name in speeds if name in (THEIRS, THEIRS_PADDED)), None)
+    if theirs:
+        lines.append("")
+        other = speeds.pop(theirs)
+        for name, speed in speeds.items():
+            aim = f"at least {_FASTER}" if name == OURS_EVERYWHERE else ""
+            what = f"{title}: {name} / {theirs}, tokens/s"
+            rows.append(Row(what, speed / other, "", aim))
+            lines.append(f"* {name}: {speed / other:.2f} times that of {theirs}.")
     return rows, lines
 
 

@@ -99,7 +99,7 @@ def _lower(case: Case):
         groups = update.groups().items()
         state = {n: [jnp.array(v.value) for v in some] for n, some in groups}
         given = state, jax.device_put(dict(case.batch))
-        function = jax.jit(update, donate_argnums=0)
+        function = update.compiled()
     else:
         model = AlbertBackbone(case.config, seed=_SEED, dtype=policy)
         batch = jax.device_put({name: case.batch[name] for name in _READ})

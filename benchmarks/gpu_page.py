@@ -1,6 +1,7 @@
 """Makes the page of what `benchmarks.gpu` has found, also from its JSON."""
 
 import itertools
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -84,11 +85,13 @@ def to_report(found: Sequence[Found], device: str) -> Report:
         for one in found
         if "failed" in one
     ]
-    text = [f"Device: {device}; peak {peak or 'unknown'} TFLOP/s in bfloat16.", ""]
+    flags = os.environ.get("XLA_FLAGS", "")
+    text = [f"Device: {device}; peak {peak or 'unknown'} TFLOP/s in bfloat16."]
+    text += [f"XLA_FLAGS: `{flags}`.", ""] if flags else [""]
     for part, table in parts.items():
         text += [f"## {_TITLES[part]}", "", *table, ""]
     text += ["Not measured:", "", *lines, ""] if lines else []
-    series = {"device": device, "measured": list(found)}
+    series = {"device": device, "XLA_FLAGS": flags, "measured": list(found)}
     title = "Benchmark of a step on a GPU, bfloat16"
     return Report(title, rows, series, text="\n".join(text).rstrip())
 

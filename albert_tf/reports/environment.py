@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu(),
         "memory_gigabytes": _memory(),
         "load_at_start": round(os.getloadavg()[0], 1),
-        "versions": versions((*_PACKAGES, "sentencex", "torch", "transformers")),
+        "versions": versions((*_PACKAGES, "sentencex", "jax", "torch", "transformers")),
     }
 
 

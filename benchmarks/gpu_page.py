@@ -55,6 +55,28 @@ _TITLES = {
     "packed": "Rows of real lengths",
     "depth": "Forms of the depth",
 }
+_NOTES = (
+    "* step: median of the turns. The device is waited for at the end of a turn: a "
+    "step, or as many as take 25 ms. The first step includes tracing and compilation.",
+    "* of the peak: model FLOPs over the peak of the matrix units. Model FLOPs are those "
+    "of the encoder's matrix products in a forward pass, the parameters of a block "
+    "counted once for each of its applications, and both products of the attention, "
+    "times three for training. Heads, activations, recomputation and padding count for "
+    "nothing, and an example in a packed row attends to itself only.",
+    "* Work: transformers scores the vocabulary at every token, albert_tf at those to "
+    "be predicted, a sixth; 'every token scored' does as transformers does. Both train "
+    "with AdamW, clipped gradients and bfloat16 over float32 weights. Full rows are "
+    "given to transformers without a mask, with which its attention is slower.",
+    "* peak memory: the most that a process has allocated on the device. Of the forms "
+    "of the depth and of the attention: arguments, results and temporaries of the "
+    "program that XLA has compiled.",
+    "* Attention: forward and backward pass, or forward pass alone, of the encoder of "
+    "albert_base, with a mask. Milliseconds and MiB of two products and a softmax / of "
+    "the fused kernel, and by how many % of the latter the former needs more, as "
+    "transformers' page counts. transformers is not compiled here and has weights in "
+    "bfloat16; on its page they were float16. Published: its section 'Using SDPA', from "
+    "an NVIDIA GeForce RTX 2060 with PyTorch 2.3.1.",
+)
 Found = Mapping[str, Any]
 
 
@@ -93,7 +115,7 @@ def to_report(found: Sequence[Found], device: str) -> Report:
     text += ["Not measured:", "", *lines, ""] if lines else []
     series = {"device": device, "XLA_FLAGS": flags, "measured": list(found)}
     title = "Benchmark of a step on a GPU, bfloat16"
-    return Report(title, rows, series, text="\n".join(text).rstrip())
+    return Report(title, rows, series, notes=_NOTES, text="\n".join(text).rstrip())
 
 
 def _seconds(one: Found) -> float:

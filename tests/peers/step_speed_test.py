@@ -4,6 +4,8 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from benchmarks import step_speed
+from benchmarks.contestants import EAGER, GRADIENT, OUTPUT, STEP, Case
+from benchmarks.rows import random_batch
 from tests import tiny
 
 
@@ -20,3 +22,17 @@ def test_measures_both(monkeypatch):
     assert speedup.value == pytest.approx(theirs.value / ours.value)
     assert speedup.target == "at least 1.2"
     assert any("MatMul" in name for name in rows)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("work", [STEP, GRADIENT, OUTPUT])
+def test_transformers_computes_what_a_case_says(work):
+    from benchmarks import engine_transformers
+
+    batch = random_batch(tiny.CONFIG, 2, 12)
+    case = Case(tiny.CONFIG, batch, work, "float32", attention=EAGER, compiled=False)
+    bad = Case(tiny.CONFIG, {}, work)
+    prepared = engine_transformers.prepare({"bad": bad, "good": case})
+    prepared["good"].run(2)
+    assert prepared["good"].facts["first"] > 0
+    assert "KeyError" in prepared["bad"].facts["failed"]

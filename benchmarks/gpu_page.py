@@ -57,9 +57,9 @@ _TITLES = {
 }
 _NOTES = (
     "* step: median of the turns. The device is waited for at the end of a turn: a "
-    "step, or as many as take 25 ms. The first step includes tracing and compilation.",
-    "* of the peak: model FLOPs over the peak of the matrix units. Model FLOPs are those "
-    "of the encoder's matrix products in a forward pass, the parameters of a block "
+    "step, or as many as take 25 ms. The first one includes tracing and compilation.",
+    "* of the peak: model FLOPs over the peak of the matrix units. Model FLOPs are "
+    "those of the encoder's matrix products in a forward pass, the parameters of a block "
     "counted once for each of its applications, and both products of the attention, "
     "times three for training. Heads, activations, recomputation and padding count for "
     "nothing, and an example in a packed row attends to itself only.",
@@ -74,8 +74,8 @@ _NOTES = (
     "albert_base, with a mask. Milliseconds and MiB of two products and a softmax / of "
     "the fused kernel, and by how many % of the latter the former needs more, as "
     "transformers' page counts. transformers is not compiled here and has weights in "
-    "bfloat16; on its page they were float16. Published: its section 'Using SDPA', from "
-    "an NVIDIA GeForce RTX 2060 with PyTorch 2.3.1.",
+    "bfloat16; on its page they were float16. Published: its section 'Using SDPA', "
+    "from an NVIDIA GeForce RTX 2060 with PyTorch 2.3.1.",
 )
 Found = Mapping[str, Any]
 

@@ -59,7 +59,7 @@ _NOTES = (
     "* step: median of the turns. The device is waited for at the end of a turn: a "
     "step, or as many as take 25 ms. The first one includes tracing and compilation.",
     "* of the peak: model FLOPs over the peak of the matrix units. Model FLOPs are "
-    "those of the encoder's matrix products in a forward pass, the parameters of a block "
+    "those of the encoder's matrix products in a forward pass, a block's parameters "
     "counted once for each of its applications, and both products of the attention, "
     "times three for training. Heads, activations, recomputation and padding count for "
     "nothing, and an example in a packed row attends to itself only.",

@@ -12,6 +12,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from albert_tf import features
+from albert_tf.layers.attention import attention_form
 from albert_tf.layers.depth import depth_form
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.masked_lm import AlbertPretrainer
@@ -29,13 +30,6 @@ from benchmarks.contestants import (
     Prepared,
     prepared_or_failed,
 )
-
-try:
-    from albert_tf.layers.attention import attention_form
-except ImportError:
-    import contextlib
-
-    attention_form = contextlib.nullcontext
 
 _RATE = 1e-5
 _SEED = 12345

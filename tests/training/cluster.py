@@ -34,7 +34,8 @@ def clusters(count, ports=None):
 
 def begin(verb, values, cluster=None):
     """Starts a command, as a worker if there is a cluster."""
-    environment = dict(os.environ)
+    backend = values.get("backend", "tensorflow")
+    environment = {**os.environ, "KERAS_BACKEND": backend}
     if cluster is not None:
         values = {**values, "distribution": "multi_worker"}
         environment["TF_CONFIG"] = cluster

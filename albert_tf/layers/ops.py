@@ -59,12 +59,28 @@ def _square_and_gate(x):
     return square, 0.5 * ops.tanh(x * (_SCALE + _CUBIC * square)) + 0.5
 
 
+def _in_range(function: Callable) -> Callable:
+    """Computes a function of float16 in float32: the square of 256 is infinite."""
+
+    @functools.wraps(function)
+    def call(*tensors):
+        dtype = tensors[0].dtype
+        if keras.backend.standardize_dtype(dtype) != "float16":
+            return function(*tensors)
+        value = function(*(ops.cast(x, "float32") for x in tensors))
+        return ops.cast(value, dtype)
+
+    return call
+
+
 @fusible
+@_in_range
 def _gelu(x):
     return x * _square_and_gate(x)[1]
 
 
 @fusible
+@_in_range
 def _gelu_gradient(x, upstream):
     square, gate = _square_and_gate(x)
     # gate' = 2 gate (1 - gate) (scale + 3 cubic x^2), and x (1 - gate) = x - y.
@@ -113,10 +129,10 @@ def get_activation(name: str) -> Callable:
     """
     return {
         "gelu_new": gelu_tanh,
-        "gelu": lambda x: ops.gelu(x, approximate=False),
+        "gelu": _in_range(lambda x: ops.gelu(x, approximate=False)),
         "relu": ops.relu,
         "tanh": ops.tanh,
-        "silu": ops.silu,
+        "silu": _in_range(ops.silu),
         "linear": lambda x: x,
     }[name]
 

@@ -22,6 +22,7 @@ from keras import ops
 
 from albert_tf.errors import UsageError, require
 from albert_tf.optimizers.arguments import number
+from albert_tf.optimizers.loss_scale import LossScale
 
 # Names of the original's and of our variables that get neither decay nor LAMB's
 # trust ratio: gamma and beta of every layer normalization, and all biases.
@@ -42,7 +43,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     Under a `tf.distribute` strategy `apply` sums the gradients of all replicas, so
     each replica's loss must already be divided by the global count (`fit` does so). A
     training step that sums them itself sets `sum_over_replicas = False` once; it must
-    do so with `LossScaleOptimizer`, which looks for overflow in one replica only.
+    do so with Keras's `LossScaleOptimizer`, which `compile` puts around an optimizer in
+    mixed_float16: it looks for overflow in the first replica only, before the sum, and
+    an overflow in another one becomes NaN in all weights. `scale_losses` looks in all.
 
     Args:
         learning_rate: float or `LearningRateSchedule`.
@@ -68,7 +71,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         sum_over_replicas: bool. False if `apply` is given gradients that are already
             summed over all replicas. True at first; not part of the config.
         last_global_norm: float32 scalar. Norm of the last step's gradients, before
-            clipping; 0 before the first step, and always when `clip_norm` is None.
+            clipping; 0 before the first step, and always when `clip_norm` is None and
+            there is no `loss_scale`.
+        loss_scale: `LossScale`, or None without `scale_losses`.
 
     Raises:
         UsageError: If an argument is out of its range.
@@ -112,6 +117,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         self._rates: tuple[float, ...] = ()
         self.ema_decay = number("ema_decay", ema_decay, below=1)
         self.sum_over_replicas = True
+        self.loss_scale: LossScale | None = None
         self.last_global_norm = self.add_variable(
             shape=(),
             dtype="float32",
@@ -138,6 +144,22 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             ]
         self._decay_flags = self._included(variables, self._decay_exclusions)
         self._rates = tuple(map(self._multiplier_of, variables))
+
+    def scale_losses(self) -> None:
+        """Makes a `loss_scale`, for a training step in float16; before `build`.
+
+        From then on, `apply` takes the gradients of the loss times `loss_scale.value`.
+        If their norm is not finite, weights, moments and averages stay as they are, to
+        the bit, and so do trust ratios. `iterations` goes on in any case: a run reads
+        batch number `iterations`, and would read the same batch for ever.
+        """
+        self.loss_scale = LossScale(self)
+
+    def scale_loss(self, loss):
+        """Returns the loss times its scale, if there is one; `fit` calls it."""
+        if self.loss_scale:
+            return loss * ops.cast(self.loss_scale.value.value, loss.dtype)
+        return super().scale_loss(loss)
 
     def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
         """Returns the slot `m` (first moment) or `v` (second moment) of a variable.
@@ -186,10 +208,18 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         """Updates one variable and its slots."""
         index = self._get_variable_index(variable)
         rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        betas, taken = (self.beta_1, self.beta_2), True
+        if self.loss_scale:
+            # Of a skipped step, everything becomes what it was: nothing has to wait for
+            # a condition, and no strategy forbids it.
+            taken = ops.isfinite(rate)
+            gradient, rate = (ops.where(taken, x, 0.0) for x in (gradient, rate))
+            betas = [ops.where(taken, beta, 1.0) for beta in betas]
         if self._rates[index] != 1:
             rate = rate * self._rates[index]
-        self._update(ops.cast(gradient, variable.dtype), variable, rate, index)
-        self._update_average(variable, index)
+        self._update(gradient, variable, rate, index, betas)
+        self._update_average(variable, index, taken)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -203,11 +233,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "learning_rate_multipliers": dict(self._rate_patterns),
         }
 
-    def _update(self, gradient, variable, rate, index: int) -> None:
-        """Updates one variable and its moments."""
+    def _update(self, gradient, variable, rate, index: int, betas) -> None:
+        """Updates one variable and its moments, which are first multiplied by betas."""
         m, v = self._m[index], self._v[index]
-        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
-        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        next_m = betas[0] * m + (1.0 - self.beta_1) * gradient
+        next_v = betas[1] * v + (1.0 - self.beta_2) * ops.square(gradient)
         update = next_m / (ops.sqrt(next_v) + self.epsilon)
         if self.weight_decay_rate and index in self._decay_flags:
             update = update + self.weight_decay_rate * variable
@@ -220,16 +250,20 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         """Returns the update, which is multiplied by the learning rate afterwards."""
         return update
 
-    def _update_average(self, variable, index: int) -> None:
+    def _update_average(self, variable, index: int, taken) -> None:
         """Moves the average of a variable, which was just updated, towards it."""
         if not self.ema_decay:
             return
         updates = ops.cast(self.iterations, "float32") + 1.0
+        if self.loss_scale:
+            updates -= ops.cast(self.loss_scale.skipped_steps.value, "float32")
         # 1 - decay ** updates, with all its digits; the first update replaces.
         total = -ops.expm1(updates * math.log(self.ema_decay))
         share = ops.minimum((1.0 - self.ema_decay) / total, 1.0)
         average = self._averages[index]
         share = ops.cast(share, average.dtype)
+        if self.loss_scale:
+            share = ops.where(taken, share, 0.0)
         self.assign(average, average + share * (variable - average))
 
     def _multiplier_of(self, variable) -> float:
@@ -251,10 +285,18 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         pairs = list(zip(grads, trainable_variables, strict=True))
         if self.sum_over_replicas and keras.backend.backend() == "tensorflow":
             pairs = super()._all_reduce_sum_gradients(pairs)
-        grads = [gradient for gradient, _ in pairs]
-        if self.clip_norm:
+        grads, rate = [gradient for gradient, _ in pairs], self.learning_rate
+        if self.loss_scale:
+            grads = self.loss_scale.unscale(grads)
+        if self.clip_norm or self.loss_scale:
             grads = self._clip_by_global_norm(grads)
-        self._backend_update_step(grads, trainable_variables, self.learning_rate)
+        if self.loss_scale:
+            finite = ops.isfinite(self.last_global_norm.value)
+            self.loss_scale.update(finite)
+            # Keras hands nothing else to the updates: no number means a skipped step.
+            rate = ops.convert_to_tensor(rate)
+            rate = ops.where(finite, rate, math.nan)
+        self._backend_update_step(grads, trainable_variables, rate)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         # Called by Keras after the clipping: the gradients are already summed.
@@ -264,6 +306,8 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads]
         norm = ops.sqrt(ops.sum(ops.stack(squares)))
         self.last_global_norm.assign(norm)
+        if not self.clip_norm:
+            return grads
         scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm)
         # As tf.clip_by_global_norm: one infinity makes every gradient NaN, rather
         # than silently zero.
@@ -331,14 +375,14 @@ class AdamW(AdamStyleOptimizer):
     excluded from decay by default, and the order of a step (see the module).
     """
 
-    def _update(self, gradient, variable, rate, index: int) -> None:
-        if keras.backend.backend() != "tensorflow" or variable.dtype != "float32":
-            super()._update(gradient, variable, rate, index)
+    def _update(self, gradient, variable, rate, index: int, betas) -> None:
+        has_kernel = keras.backend.backend() == "tensorflow" and not self.loss_scale
+        if not has_kernel or variable.dtype != "float32":
+            super()._update(gradient, variable, rate, index, betas)
             return
         from albert_tf.kernels.adam import apply_adam
 
         if self.weight_decay_rate and index in self._decay_flags:
             self.assign_sub(variable, rate * self.weight_decay_rate * variable)
         m, v = self._m[index], self._v[index]
-        betas = self.beta_1, self.beta_2
         apply_adam(variable, m, v, gradient, rate, *betas, self.epsilon)

@@ -93,9 +93,11 @@ class Lamb(AdamStyleOptimizer):
         if ratios:
             order = sorted(self._adaptation_flags)
             zero = ops.zeros((), "float32")
-            self.last_trust_ratios.assign(
-                ops.stack([ratios.get(index, zero) for index in order])
-            )
+            found = ops.stack([ratios.get(index, zero) for index in order])
+            if self.loss_scale:  # those of a skipped step mean nothing
+                taken = ops.isfinite(learning_rate)
+                found = ops.where(taken, found, self.last_trust_ratios.value)
+            self.last_trust_ratios.assign(found)
 
     def _scaled_update(self, update, variable):
         if not self.uses_layer_adaptation(variable):

@@ -21,6 +21,7 @@ from albert_tf.converters.keras_model import from_model
 from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.models.base import weight_names
+from albert_tf.optimizers import loss_scale
 from albert_tf.reports.metrics_file import SAMPLES_FILE, MetricsFile
 from albert_tf.reports.samples import best_tokens, probabilities
 from albert_tf.storage import files, folders
@@ -88,6 +89,9 @@ class DivergenceGuard(Callback):
     The usual value is the median of the last 20 log lines, from the third line on. It
     depends on nothing but what is on record, so a resumed run decides alike.
 
+    In float16, a gradient that is not finite is no divergence as long as the loss scale
+    can be halved: the step was skipped. The scale has no part in the loss.
+
     Args:
         lines: Lines of `metrics.jsonl` up to the step where training begins.
         max_loss_ratio: float. A loss above this multiple of the usual one is a
@@ -116,23 +120,27 @@ class DivergenceGuard(Callback):
 
     def on_step(self, done: int, results: Mapping[str, Any]) -> None:
         """Judges the loss and the norm of each step of one call."""
-        pairs = zip(results["losses"], results["grad_norms"], strict=True)
+        norms = results["grad_norms"]
+        scales = results.get("loss_scales", [loss_scale.MINIMUM] * len(norms))
+        pairs = zip(results["losses"], norms, strict=True)
         limits = {name: self._limit(name) for name in _MEASURES}
-        for step, pair in enumerate(pairs, done + 1):
+        for step, (pair, scale) in enumerate(zip(pairs, scales, strict=True), done + 1):
             values = {name: float(v) for name, v in zip(_MEASURES, pair, strict=True)}
             of = _not_finite(results)
             for name, title in _MEASURES.items():
                 value, limit = values[name], limits[name]
-                if math.isfinite(value) and value <= limit:
+                skipped = name == "grad_norm" and scale > loss_scale.MINIMUM
+                if value <= limit if math.isfinite(value) else skipped:
                     continue
                 text = f"the {title} is {value:g} at step {step}{of}"
                 if math.isfinite(value):
                     usual = limit / self.ratios[name]
                     text += f", {value / usual:.1f} times the usual {usual:g}"
                 rate = results["learning_rate"]
+                other = ", or use another --precision" * ("loss_scales" in results)
                 raise DivergedError(
                     f"{text} (learning rate {rate:g}): lower --learning_rate or "
-                    "lengthen --num_warmup_steps",
+                    f"lengthen --num_warmup_steps{other}",
                     step,
                     values,
                 )

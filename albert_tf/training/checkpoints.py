@@ -103,6 +103,8 @@ class TrainingCheckpoints:
         if optimizer.ema_decay:
             # Runs without them keep the layout that they always had.
             self._values["averages"] = WeightAverages(model, optimizer).averages
+        if optimizer.loss_scale:
+            self._values["loss_scale"] = optimizer.loss_scale.state
         everything = {**self._values, "step": optimizer.iterations}
         # Copies in the memory of the host, with the variables that they are of.
         self._copies: list[tuple[tf.Variable, keras.Variable]] = []

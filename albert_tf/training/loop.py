@@ -6,6 +6,7 @@ then ends after the step it is at.
 
 import contextlib
 import functools
+import math
 import os
 import select
 import signal
@@ -301,9 +302,11 @@ class _Sums:
         self._seconds += watch.lap()
         results = self.results
         values = self.step.objective.metrics(results)
-        values["grad_norm"] = float(results["grad_norms"][-1])
-        if "trust_ratios" in results:
-            values["trust_ratios"] = results["trust_ratios"]
+        norm = float(results["grad_norms"][-1])
+        if math.isfinite(norm):  # else the step was skipped, see `DivergenceGuard`
+            values["grad_norm"] = norm
+        more = ("trust_ratios", "loss_scale", "skipped_steps")
+        values |= {name: results[name] for name in more if name in results}
         tokens = float(results["tokens"])
         values["tokens_per_second"] = tokens / self._seconds
         values["tokens"] = tokens

@@ -89,7 +89,7 @@ def evaluate_records(
         learned = find_objective(settings)
         objective = _on_records(learned, cards)
         settings = objective.complete(settings)
-        config, bfloat16 = start.config, settings.precision == "bfloat16"
+        config = start.config
         segments = config.type_vocab_size
         pretrain_inputs.check_sizes(settings, config, tokenizer)
         # Of a run with longer rows, more places for masks are not a mistake.
@@ -99,8 +99,7 @@ def evaluate_records(
         memory = pretrain_inputs.memory_of_machine() or 0
         pretrain_inputs.check_eval_batch(settings, config, 1, memory)
         data = RunBatches(settings, objective, tokenizer, 1, segments, trains=False)
-        dtype = "mixed_bfloat16" if bfloat16 else "float32"
-        model = make_pretrainer(settings, start, config, objective.head, dtype)
+        model = make_pretrainer(settings, start, config, objective.head, settings.dtype)
     trained = _trained(objective, path, model.untrained_weights)
     data.objective = trained
     step = EvaluationStep(model, trained, default_strategy())

@@ -215,8 +215,7 @@ def check_eval_batch(
         UsageError: If they do not.
     """
     # At least the largest tensor, and what a softmax or an activation makes of it.
-    size = 2 if settings.precision == "bfloat16" else 4
-    per_row = 2 * size * _largest_tensor(settings, config)[1]
+    per_row = 2 * settings.bytes_per_value * _largest_tensor(settings, config)[1]
     most, reason = _most_rows(settings, config, memory, per_row)
     rule = f"--eval_batch_size must be at most {most * replicas} (more would {reason})"
     fits = settings.eval_batch_size // replicas <= most
@@ -249,8 +248,7 @@ def _bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
 
     Counts what `facts.activations` counts, and the logits and their gradient.
     """
-    size = 2 if settings.precision == "bfloat16" else 4
-    recompute = settings.depth == "loop_remat"
+    recompute, size = settings.depth == "loop_remat", settings.bytes_per_value
     kept = size * facts.activations(config, 1, settings.max_seq_length, recompute)
     return kept + 8 * settings.num_predictions * config.vocab_size
 

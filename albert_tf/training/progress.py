@@ -85,6 +85,8 @@ class Progress(contextlib.AbstractContextManager):
             shown = {
                 s: f"{values[n]:.3f}" for n, s in self.shown.items() if n in values
             }
+            if skipped := values.get("skipped_steps"):
+                shown["skipped"] = f"{skipped:,}"
             speed = f"{values['tokens_per_second']:,.0f}"
             self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
 

@@ -193,8 +193,7 @@ class Run(abc.ABC):
         settings = self.settings
         given = {name: getattr(settings, name) for name in _OPTIMIZER_SETTINGS}
         with self.strategy.scope():
-            bfloat16 = settings.precision == "bfloat16"
-            model = make_model("mixed_bfloat16" if bfloat16 else "float32")
+            model = make_model(settings.dtype)
             adam = create_optimizer(settings.optimizer, **{**given, **optimizer})
         keras.utils.set_random_seed(settings.seed)
         return TrainStep(

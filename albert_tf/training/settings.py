@@ -54,7 +54,9 @@ class TrainingSettings:
         log_steps: Steps between lines of metrics. Default: 100, or less in short runs.
         save_checkpoints_steps: Steps between checkpoints to resume from.
         keep_checkpoint_max: Number of checkpoints to keep.
-        precision: float32, or bfloat16 (weights stay float32).
+        precision: float32, bfloat16, or float16 with a loss scale that adapts itself,
+            for GPUs without bfloat16, such as T4, V100 and RTX 20. Weights stay
+            float32.
         backend: What trains: tensorflow, or jax, which the extra of that name installs.
             The numbers are the same but for rounding, new weights and the masks of
             dropout.
@@ -99,7 +101,7 @@ class TrainingSettings:
     log_steps: int | None = setting(None, minimum=1, identity=False)
     save_checkpoints_steps: int = setting(500, minimum=1, identity=False)
     keep_checkpoint_max: int = setting(2, minimum=1, identity=False)
-    precision: str = setting("float32", choices=("float32", "bfloat16"))
+    precision: str = setting("float32", choices=("float32", "bfloat16", "float16"))
     backend: str = setting(
         "tensorflow", choices=("tensorflow", "jax"), identity="recorded"
     )
@@ -145,12 +147,27 @@ class TrainingSettings:
             "--shard_optimizer requires --backend=jax",
             self.backend,
         )
+        require(
+            (self.precision, self.distribution) != ("float16", "tpu"),
+            "--precision=float16 is for GPUs; --distribution=tpu computes in float32 "
+            "or bfloat16",
+        )
         batch, parts = self.train_batch_size, self.gradient_accumulation_steps
         require(
             batch is None or batch % parts == 0,
             "--train_batch_size must be a multiple of --gradient_accumulation_steps",
             *(batch, parts),
         )
+
+    @property
+    def dtype(self) -> str:
+        """The Keras dtype policy of `precision`."""
+        return {"float32": "float32"}.get(self.precision, f"mixed_{self.precision}")
+
+    @property
+    def bytes_per_value(self) -> int:
+        """Bytes of a number of `precision`."""
+        return 4 if self.precision == "float32" else 2
 
     def _check_schedule(self) -> None:
         own = {k: getattr(self, k) for k in ONLY_ORIGINAL if hasattr(self, k)}

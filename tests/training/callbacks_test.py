@@ -37,9 +37,11 @@ def lines(*losses, norm=1.0):
     return [{"split": "train", "loss": x, "grad_norm": norm} for x in losses]
 
 
-def find(guard, losses, norms=None, done=10):
+def find(guard, losses, norms=None, done=10, scales=None):
     norms = norms or [1.0] * len(losses)
     results = {"losses": losses, "grad_norms": norms, "learning_rate": 0.1}
+    if scales is not None:
+        results["loss_scales"] = scales
     try:
         guard.on_step(done, results)
     except DivergedError as e:
@@ -55,6 +57,17 @@ def test_numbers_must_be_finite_from_the_first_step():
         error = find(guard, [3.0, 3.0], [bad, 1.0])
         assert error.step == 11 and "gradient norm" in str(error)
         assert set(error.values) == {"loss", "grad_norm"}
+
+
+def test_a_skipped_step_is_no_divergence_while_the_scale_can_fall():
+    guard = DivergenceGuard(lines(1, 1, 1), max_norm_ratio=5.0)
+    norms, scales = [math.nan, math.inf, 1.0], np.array([4.0, 2.0, 1.0])
+    assert find(guard, [3.0] * 3, norms, scales=scales) is None
+    error = find(guard, [3.0] * 3, norms, scales=scales / 2)
+    assert error.step == 12 and "or use another --precision" in str(error)
+    # The scale has no part in a loss, or in a norm that is only too large.
+    assert find(guard, [math.nan, 3.0, 3.0], norms, scales=scales).step == 11
+    assert find(guard, [3.0] * 3, [1.0, 6.0, 1.0], scales=scales).step == 12
 
 
 def test_the_usual_is_a_median_of_at_least_three_lines():

@@ -412,7 +412,12 @@ def test_the_weights_are_the_same(pretrained_as, tmp_path, family):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
-    [{"precision": "bfloat16"}, {"jit_compile": True}, {"depth": "loop_remat"}],
+    [
+        {"precision": "bfloat16"},
+        {"precision": "float16"},
+        {"jit_compile": True},
+        {"depth": "loop_remat"},
+    ],
 )
 def test_other_ways_to_compute_learn_too(tables, pretrained_as, tmp_path, change):
     results = runs.run(

@@ -22,6 +22,7 @@ from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
 from albert_tf.objectives.terms import SpanTargets
+from albert_tf.optimizers import loss_scale
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
 from albert_tf.reports.samples import PAIRS, show_masks
@@ -243,6 +244,42 @@ def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
         before = start.tensors[NAME].read()
     moved = np.abs(kernel(folder) - before).max()
     assert 0 < moved < 0.01  # one step from there
+
+
+# Gradients of the first steps overflow.
+HALF = {**AVERAGED, "precision": "float16", "num_train_steps": 8, "log_steps": 1}
+
+
+@pytest.mark.slow
+def test_float16_skips_counts_and_resumes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loss_scale, "INITIAL", 2.0**22)
+    run, stopped = tmp_path / "run", tmp_path / "cut"
+    run_pretraining(tmp_path, **HALF)
+    lines = lines_of(run, "train")
+    skipped = 0
+    for step, line in enumerate(lines, 1):
+        skipped += "grad_norm" not in line
+        assert line["skipped_steps"] == skipped and (skipped == step or step > 3)
+        assert line["loss_scale"] == 2.0**22 / 2**skipped
+    assert skipped < 8
+    assert f"skipped={skipped}" in capsys.readouterr().err
+    page = (run / "report.html").read_text()
+    assert "Loss scale" in page and "Skipped steps" in page
+    # The process is killed before the scale fits.
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_after(patch, 2)
+        run_pretraining(tmp_path, output_dir=stopped, **HALF)
+    run_pretraining(tmp_path, output_dir=stopped, **HALF)
+    runs.assert_same_run(run, stopped)
+
+
+@pytest.mark.slow
+def test_float16_that_overflows_at_the_smallest_scale_diverges(tmp_path, monkeypatch):
+    monkeypatch.setattr(loss_scale, "INITIAL", 2.0**30)
+    monkeypatch.setattr(loss_scale, "MINIMUM", 2.0**29)
+    message = "gradient norm is (nan|inf) at step 2 .* or use another --precision"
+    with pytest.raises(DataError, match=message):
+        run_pretraining(tmp_path, **HALF)
 
 
 LINE = {"loss": 3.0, "mlm_loss": 2.5, "mlm_accuracy": 0.5, "tokens_per_second": 9.0}

@@ -110,7 +110,10 @@ class TrainStep(EvaluationStep):
         self.depth = depth
         self.variables = model.trainable_variables
         with strategy.scope():
+            if model.compute_dtype == "float16":
+                optimizer.scale_losses()
             optimizer.build(self.variables)
+        self._loss_scale = optimizer.loss_scale
         # The step sums the gradients itself, see `_replica_step`.
         optimizer.sum_over_replicas = False
         ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
@@ -151,22 +154,28 @@ class TrainStep(EvaluationStep):
             dict of NumPy values: float32 scalars `sum_names`, added up over replicas
             and steps; of the last step, its `learning_rate`; float32 `[num_steps]`
             vectors `losses` and `grad_norms`, global norms before clipping; with LAMB,
-            the dict `trust_ratios` of floats, those of the last step by weight.
+            the dict `trust_ratios` of floats, those of the last step by weight; in
+            float16 `loss_scales`, float32 `[num_steps]`, what the losses were
+            multiplied by (a step with a norm that is not finite was skipped), the
+            float `loss_scale` of the next step, and the int `skipped_steps` so far.
         """
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
-        sums, losses, norms, rate = self._train(
+        sums, measured, rate = self._train(
             iterator, tf.constant(num_steps, tf.int32), tf.constant(before, tf.float32)
         )
+        losses, norms, *scales = measured.numpy().T
         results = {
             **self._named(sums.numpy()),
             "learning_rate": rate.numpy(),
-            "losses": losses.numpy(),
-            "grad_norms": norms.numpy(),
+            "losses": losses,
+            "grad_norms": norms,
         }
         if self._ratio_names:
             last = tf.convert_to_tensor(self.optimizer.last_trust_ratios.value)
             ratios = last.numpy().tolist()
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
+        if self._loss_scale:
+            results |= {"loss_scales": scales[0], **self._loss_scale.describe()}
         return results
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
@@ -200,18 +209,18 @@ class TrainStep(EvaluationStep):
         return self.strategy.run(forward, (batch,))
 
     def _train_steps(self, iterator, num_steps, totals):
-        rate = tf.zeros(())
-        losses = tf.TensorArray(tf.float32, num_steps, element_shape=())
-        norms = tf.TensorArray(tf.float32, num_steps, element_shape=())
+        rate, scale = tf.zeros(()), self._loss_scale
+        shape = (3 if scale else 2,)
+        measured = tf.TensorArray(tf.float32, num_steps, element_shape=shape)
         for i in tf.range(num_steps):
             # Read before the update, which moves the schedule on.
             rate = tf.cast(self.optimizer.learning_rate, tf.float32)
+            used = [tf.identity(scale.value.value)] if scale else []
             row = self._sum(self.strategy.run(self._replica_step, (next(iterator),)))
             totals += row[1:]
-            losses = losses.write(i, row[0])
             norm = tf.convert_to_tensor(self.optimizer.last_global_norm.value)
-            norms = norms.write(i, norm)
-        return totals, losses.stack(), norms.stack(), rate
+            measured = measured.write(i, tf.stack([row[0], norm, *used]))
+        return totals, measured.stack(), rate
 
     def _replica_step(self, batch):
         """Updates the weights; returns this replica's loss, followed by its sums."""
@@ -223,12 +232,13 @@ class TrainStep(EvaluationStep):
         # Every replica draws its own masks; the first one those of a single device.
         seed = tf.constant(self.seed, tf.int32) + replica * 7919
         step = tf.cast(self.optimizer.iterations.value, tf.int32)
-        row, gradients = self._accumulate(batch, weights, seed, step)
+        scale = self._loss_scale and tf.identity(self._loss_scale.value.value)
+        row, gradients = self._accumulate(batch, weights, seed, step, scale)
         gradients, variables = self._without_unread(gradients)
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        if not self.optimizer.clip_norm:
-            # The optimizer measures the norm only where it clips.
+        if not (self.optimizer.clip_norm or self._loss_scale):
+            # The optimizer measures the norm only where it needs it.
             self.optimizer.last_global_norm.assign(tf.linalg.global_norm(gradients))
         self.optimizer.apply(gradients, variables)
         return row
@@ -247,10 +257,10 @@ class TrainStep(EvaluationStep):
         kept = [(gradient, v) for gradient, v, _ in pairs if gradient is not None]
         return [gradient for gradient, _ in kept], [v for _, v in kept]
 
-    def _accumulate(self, batch, weights, seed, step):
+    def _accumulate(self, batch, weights, seed, step, scale):
         """Returns loss and sums, and the gradients or None, of a replica's share."""
         if self.accumulation == 1:
-            return self._gradients(batch, weights, seed, step)
+            return self._gradients(batch, weights, seed, step, scale)
         parts = {k: _cut(v, self.accumulation) for k, v in batch.items()}
         row = tf.zeros(1 + len(self.sum_names))
         gradients = [tf.zeros(v.shape) for v in self.variables]
@@ -259,7 +269,7 @@ class TrainStep(EvaluationStep):
         for i in tf.range(self.accumulation):
             part = {k: v[i] for k, v in parts.items()}
             number = step * self.accumulation + i
-            more, pushes = self._gradients(part, weights, seed, number)
+            more, pushes = self._gradients(part, weights, seed, number, scale)
             row += more
             unread.update(n for n, push in enumerate(pushes) if push is None)
             gradients = [
@@ -268,7 +278,7 @@ class TrainStep(EvaluationStep):
             ]
         return row, [None if n in unread else g for n, g in enumerate(gradients)]
 
-    def _micro_step(self, batch, weights, seed, step):
+    def _micro_step(self, batch, weights, seed, step, scale=None):
         # Here, because a replica traces in a thread of its own.
         with fused_elementwise(self._compile_chain), depth_form(self.depth):
             with tf.GradientTape() as tape:
@@ -276,7 +286,8 @@ class TrainStep(EvaluationStep):
                 outputs = self._forward(batch, training=True, seeds=seeds)
                 sums = self.objective.sums(outputs, batch)
                 loss = self.objective.loss(sums, weights)
-            gradients = tape.gradient(loss, self.variables)
+            # Those of the loss times the scale, if there is one.
+            gradients = tape.gradient(loss, self.variables, output_gradients=scale)
         sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
         return row, [None if g is None else tf.convert_to_tensor(g) for g in gradients]

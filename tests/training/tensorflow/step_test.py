@@ -64,7 +64,7 @@ def drop_and_record(self, x, training=False, seeds=None):
 def run(
     kind="one_device", dropout=0.0, calls=(1,) * 6, clip_norm=0.5, name="lamb",
     read=batch, schedule="original", on_tpu=False, records_masks=False,
-    learns="albert", rate=0.05, steps=20, **options
+    learns="albert", rate=0.05, steps=20, dtype="float32", loss_scale=None, **options
 ):
     Dropout.call = drop_and_record if records_masks else drop
     strategy, objective = strategies[kind], OBJECTIVES[learns]
@@ -74,13 +74,15 @@ def run(
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )
     with strategy.scope():
-        model = find(objective.head).load_class()(config, seed=3)
+        model = find(objective.head).load_class()(config, seed=3, dtype=dtype)
         optimizer = create_optimizer(
             name, learning_rate=rate, num_train_steps=steps, num_warmup_steps=2,
             clip_norm=clip_norm, ema_decay=0.9, learning_rate_schedule=schedule,
         )
     model.mark_untrained(weight_names(model))
     step = TrainStep(model, objective, optimizer, strategy, seed=1, **options)
+    if loss_scale:
+        optimizer.loss_scale.value.assign(loss_scale)
     first = {k: v.numpy() for k, v in weight_names(model).items()}
     make = lambda n, i: tf.data.Dataset.from_tensor_slices(
         {k: batch[k] for k in read}
@@ -94,11 +96,12 @@ def run(
             rates.append(float(optimizer.learning_rate))
             compiled(next(iterator))
         return {**values_of(model, optimizer), "rates": rates}
-    sums, losses, norms = None, [], []
+    sums, losses, norms, scales = None, [], [], []
     for count in calls:
         sums = step.train(iterator, count, sums)
         losses += sums["losses"].tolist()
         norms += sums["grad_norms"].tolist()
+        scales += list(map(float, sums.get("loss_scales", ())))
         rates.append(float(sums["learning_rate"]))
     mark_trained(step.model, step.optimizer)
     left = {  # what nothing has touched: the weight, its average, its moments
@@ -115,7 +118,9 @@ def run(
     return {
         **values_of(model, optimizer),
         "sums": {k: float(sums[k]) for k in step.sum_names}, "trust_ratios": ratios,
-        "losses": losses, "grad_norms": norms, "rates": rates,
+        "losses": losses, "grad_norms": norms, "rates": rates, "scales": scales,
+        "skipped": sums.get("skipped_steps"),
+        "iterations": int(optimizer.iterations.numpy()),
         "left": sorted(left), "untrained": model.untrained_weights, "masks": masks,
     }
 
@@ -175,6 +180,17 @@ CASES = SAME | {
 }
 
 
+HALF = {"dtype": "mixed_float16", "calls": [20], "rate": 0.01}
+HALVES = {
+    "float32": {**HALF, "dtype": "float32"},
+    "float16": HALF,
+    "float16, two replicas": {**HALF, **ALL, "depth": "loop_remat"},
+    "overflow": {**HALF, "loss_scale": 2.0**22},
+    "overflow, joined": {**HALF, "loss_scale": 2.0**22, "calls": [1, 6, 13]},
+    "overflow, two replicas": {**HALF, **ALL, "loss_scale": 2.0**22},
+}
+
+
 def run_cases(cases):
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -190,6 +206,11 @@ def run_cases(cases):
 @pytest.fixture(scope="module")
 def runs():
     return run_cases(CASES)
+
+
+@pytest.fixture(scope="module")
+def halves():
+    return run_cases(HALVES)
 
 
 def largest_difference(a, b):
@@ -271,6 +292,40 @@ def test_several_steps_in_one_call_are_bitwise_the_same(runs):
     single, joined = runs["dropout"], runs["dropout, joined"]
     assert joined.pop("rates") == [single["rates"][i] for i in (1, 2, 5)]
     assert joined == {name: single[name] for name in joined}
+
+
+@pytest.mark.slow
+def test_float16_learns_as_float32(halves):
+    whole, half = halves["float32"], halves["float16"]
+    assert half["losses"][-1] < half["losses"][0] - 0.1
+    np.testing.assert_allclose(half["losses"], whole["losses"], atol=1e-3)
+    assert 0 < largest_difference(half, whole) < 1e-2
+    assert set(half["scales"]) == {2.0**15} and half["skipped"] == 0
+    assert not whole["scales"] and whole["skipped"] is None
+    # Micro-batches, two replicas and XLA, as far as 11 bits tell.
+    other = halves["float16, two replicas"]
+    np.testing.assert_allclose(other["losses"], half["losses"], atol=1e-4)
+    assert largest_difference(other, half) < 5e-3
+
+
+@pytest.mark.slow
+def test_steps_that_overflow_are_skipped_until_the_scale_fits(halves):
+    half, over = halves["float16"], halves["overflow"]
+    skipped = over["skipped"]
+    assert 3 < skipped < 8 and over["iterations"] == 20
+    finite = np.isfinite(over["grad_norms"])
+    assert finite.tolist() == [False] * skipped + [True] * (20 - skipped)
+    scales = [2.0 ** (22 - min(step, skipped)) for step in range(20)]
+    assert over["scales"] == scales
+    # The first updates are missing.
+    assert over["losses"][0] == half["losses"][0]
+    assert half["losses"][-1] < over["losses"][-1] < over["losses"][0]
+    assert np.isfinite(over["losses"]).all()
+    joined = halves["overflow, joined"]
+    joined["rates"] = over["rates"]
+    assert str(joined) == str(over)  # where NaN equals NaN
+    # `run` has compared the replicas.
+    assert 3 < halves["overflow, two replicas"]["skipped"] < 8
 
 
 @pytest.mark.slow

@@ -152,6 +152,9 @@ class TrainStep(EvaluationStep):
         if self._ratio_names:
             ratios = np.asarray(self.optimizer.last_trust_ratios.value).tolist()
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
+        if scale := self.optimizer.loss_scale:
+            results["loss_scales"] = np.array([one["loss_scale"] for one in found])
+            results |= scale.describe()
         return results
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:

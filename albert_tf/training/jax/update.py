@@ -72,6 +72,8 @@ class Update:
         self.sum_names = (*objective.sum_names, "tokens", "positions")
         self.variables = model.trainable_variables
         self.frozen = model.non_trainable_variables
+        if model.compute_dtype == "float16":
+            optimizer.scale_losses()
         optimizer.build(self.variables)
         self._forward = forward or model
         self._read: list[int] = []
@@ -156,7 +158,7 @@ class Update:
         Returns:
             The next state; and the results: `row` float32, the loss followed by
             `sum_names` over all devices; scalars `learning_rate` and `norm`, the global
-            norm before clipping.
+            norm before clipping; and in float16 `loss_scale`, of this step.
         """
         weights, frozen = state["weights"], state["frozen"]
         optimizer = self.optimizer
@@ -165,16 +167,17 @@ class Update:
         with keras.StatelessScope(state_mapping=pairs):
             rate = jnp.asarray(optimizer.learning_rate, jnp.float32)
             step = jnp.asarray(optimizer.iterations.value, jnp.int32)
+            scale = optimizer.loss_scale and optimizer.loss_scale.value.value
         row, gradients = jax.shard_map(
             self._of_a_device,
             mesh=self.mesh,
-            in_specs=(_EVERYWHERE, _EVERYWHERE, _BY_ROWS, _EVERYWHERE),
+            in_specs=(_EVERYWHERE, _EVERYWHERE, _BY_ROWS, _EVERYWHERE, _EVERYWHERE),
             out_specs=_EVERYWHERE,
             check_vma=False,  # or gradients would be summed before they are complete
-        )(weights, frozen, batch, step)
+        )(weights, frozen, batch, step, scale)
         with keras.StatelessScope(state_mapping=pairs) as scope:
-            if not optimizer.clip_norm:
-                # The optimizer measures the norm only where it clips.
+            if not (optimizer.clip_norm or optimizer.loss_scale):
+                # The optimizer measures the norm only where it needs it.
                 squares = (jnp.sum(jnp.square(g)) for g in gradients)
                 optimizer.last_global_norm.assign(jnp.sqrt(sum(squares)))
             optimizer.apply(gradients, [self.variables[i] for i in self._read])
@@ -185,41 +188,46 @@ class Update:
             if name != "frozen"
         }
         state = {**values, "frozen": frozen}
-        return state, {"row": row, "learning_rate": rate, "norm": norm}
+        results = {"row": row, "learning_rate": rate, "norm": norm}
+        return state, results if scale is None else {**results, "loss_scale": scale}
 
-    def _of_a_device(self, weights, frozen, batch, step):
+    def _of_a_device(self, weights, frozen, batch, step, scale):
         """Returns results and gradients, summed over the devices, from one's rows."""
         counts = lax.psum(self.objective.weights(batch), AXIS)
         # Every device draws its own masks; the first one those of a single device.
         seed = self.seed + lax.axis_index(AXIS).astype(jnp.int32) * 7919
         if self.accumulation == 1:
-            found = self._micro_step(weights, frozen, batch, counts, seed, step)
+            found = self._micro_step(weights, frozen, batch, counts, seed, step, scale)
         else:
             parts = {name: _cut(v, self.accumulation) for name, v in batch.items()}
             numbers = step * self.accumulation + jnp.arange(self.accumulation)
 
             def add(sums, given):
                 part, number = given
-                more = self._micro_step(weights, frozen, part, counts, seed, number)
+                more = self._micro_step(
+                    weights, frozen, part, counts, seed, number, scale
+                )
                 return jax.tree.map(jnp.add, sums, more), None
 
             one = jax.tree.map(lambda v: v[0], parts)
             shapes = jax.eval_shape(
-                self._micro_step, weights, frozen, one, counts, seed, step
+                self._micro_step, weights, frozen, one, counts, seed, step, scale
             )
             zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
             # A loop keeps program and memory independent of the number of parts.
             found, _ = lax.scan(add, zeros, (parts, numbers))
         return lax.psum(found, AXIS)
 
-    def _micro_step(self, weights, frozen, part, counts, seed, step):
+    def _micro_step(self, weights, frozen, part, counts, seed, step, scale):
         """Returns the results of some rows, and the gradients of what the loss reads.
+
+        Those of the loss times the scale, if there is one.
 
         A weight that the loss does not read is not updated: weight decay alone would
         shrink it to nothing.
         """
 
-        def compute(weights, part, counts, seed, step):
+        def compute(weights, part, counts, seed, step, scale):
             def loss_of(weights):
                 pairs = _pairs([*self.variables, *self.frozen], [*weights, *frozen])
                 with keras.StatelessScope(state_mapping=pairs), depth_form(self.depth):
@@ -227,13 +235,17 @@ class Update:
                     outputs = self._forward(part, training=True, seeds=seeds)
                     sums = self.objective.sums(outputs, part)
                     loss = self.objective.loss(sums, counts)
-                return loss.astype(jnp.float32), sums | count_tokens(part)
+                loss = loss.astype(jnp.float32)
+                scaled = loss if scale is None else loss * scale
+                return scaled, (loss, sums | count_tokens(part))
 
-            (loss, sums), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
+            (_, (loss, sums)), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+                weights
+            )
             named = (jnp.asarray(sums[n], jnp.float32) for n in self.sum_names)
             return gradients, jnp.stack([loss, *named])
 
-        given = weights, part, counts, seed, step
+        given = weights, part, counts, seed, step, scale
         self._read = _computed(compute, given, len(weights))
         gradients, row = compute(*given)
         return row, [gradients[i] for i in self._read]

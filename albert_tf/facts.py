@@ -132,7 +132,7 @@ def describe(
         config: `AlbertConfig`. The model.
         batch_size: int. Batch size of the activations.
         sequence_length: int or None. Default: the model's longest.
-        bytes_per_value: int. 4 for float32, 2 for bfloat16.
+        bytes_per_value: int. 4 for float32, 2 for bfloat16 and float16.
         training: `Training` or None. A training to estimate.
 
     Returns:

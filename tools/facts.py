@@ -34,7 +34,10 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length", None, "Sequence length. Default: the longest of each model.", 1
 )
 _PRECISION = flags.DEFINE_enum(
-    "precision", "float32", ["float32", "bfloat16"], "Precision of the activations."
+    "precision",
+    "float32",
+    ["float32", "bfloat16", "float16"],
+    "Precision of the activations.",
 )
 _JSON = flags.DEFINE_bool("json", False, "Print JSON.")
 define_settings(facts.Training, required=False)

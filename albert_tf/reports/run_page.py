@@ -26,8 +26,10 @@ from albert_tf.reports.task_report import answers_of
 # Parts of the data card that are numbers, not lists of files.
 _CARD_PARTS = ("splits", "corpus", "examples", "masks", "tokenizer")
 _UNKNOWN = "–"
-# What does not measure the quality of a model has a last value, but no best one.
-_NOT_RATED = ("learning_rate", "grad_norm", "useful_token_rate", "tokens_per_second")
+# What does not measure the quality of a model has a last value, but no best one. The
+# charts of some of it come last.
+_LAST = ("tokens_per_second", "useful_token_rate", "loss_scale", "skipped_steps")
+_NOT_RATED = ("learning_rate", "grad_norm", *_LAST)
 _LOWER_IS_BETTER = ("loss", "perplexity", "error", "mse", "mae")
 # Two runs do not differ because they write to different places.
 _PLACES = ("output_dir",)
@@ -46,7 +48,6 @@ _TITLES = {
 }
 # Charts come in this order: by the first that a name ends with.
 _ORDER = ("loss", "accuracy", "learning_rate", "grad_norm", _TRUST_RATIOS)
-_LAST = ("tokens_per_second", "useful_token_rate")
 _ABBREVIATIONS = {
     n: n.upper() for n in ("mlm", "sop", "nsp", "sbo", "rtd", "auc", "f1", "em")
 }

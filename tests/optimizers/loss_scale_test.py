@@ -117,3 +117,37 @@ def test_an_overflow_changes_nothing_to_the_bit(name, clip_norm):
     assert not np.isfinite(float(optimizer.last_global_norm))
     expected = {"loss_scale": 2.0**11, "skipped_steps": 4}
     assert optimizer.loss_scale.describe() == expected
+
+
+# A process of its own, because devices can only be split before TensorFlow starts.
+FIT = """
+import keras
+import numpy as np
+import tensorflow as tf
+from albert_tf.optimizers.lamb import Lamb
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+parts = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, parts)
+x = np.random.default_rng(1).normal(size=(64, 5)).astype("float32")
+y = np.argmax(x[:, :3], 1)
+x[31] = 1e9  # only the second device reads it
+keras.mixed_precision.set_global_policy("mixed_float16")
+with tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]).scope():
+    top = keras.layers.Dense(3, dtype="float32")
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7), top])
+    optimizer = Lamb(0.03)
+    optimizer.scale_losses()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, auto_scale_loss=False, jit_compile=False)
+model.fit(x, y, batch_size=8, epochs=10, shuffle=False, verbose=0)
+x[31] = 0
+assert optimizer.loss_scale.describe()["skipped_steps"] == 10
+assert model.evaluate(x, y, verbose=0) < 0.6
+"""
+
+
+@pytest.mark.slow
+def test_fit_skips_what_overflows_on_any_device(run_python):
+    done = run_python("-c", FIT)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -58,6 +58,10 @@ PHASES = {
         ({"albert_config_file": "x"}, "exactly one of --preset and --albert_config"),
         ({"preset": ""}, "exactly one of --preset and --albert_config"),
         ({"spm_model_file": ""}, "--spm_model_file is required without --init"),
+        (
+            {"precision": "float16", "distribution": "tpu"},
+            "--precision=float16 is for GPUs; --distribution=tpu computes in float32",
+        ),
     ],
 )
 def test_pretraining_refuses(changes, message):

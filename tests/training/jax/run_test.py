@@ -104,9 +104,7 @@ def test_workers_with_other_settings_are_refused(values, tmp_path):
     given = on_jax(values(tmp_path, "run"))
     pairs = zip((given, given | {"ema_decay": 0.5}), clusters(2), strict=True)
     for line in refused(*[begin("pretrain", *pair) for pair in pairs]):
-        assert (
-            "differ in their --ema_decay (worker 0: 0.9; worker 1: 0.5)" in line
-        )
+        assert "differ in their --ema_decay (worker 0: 0.9; worker 1: 0.5)" in line
     assert not (tmp_path / "run").exists()
 
 

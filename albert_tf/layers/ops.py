@@ -269,16 +269,20 @@ class LayerNorm(keras.layers.Layer):
 
     def normalize(self, inputs, gamma, beta):
         """Normalizes with weights from `read`; as a call, Keras would cast them."""
-        dtype = keras.backend.result_type(inputs.dtype, "float32")
-        x, gamma, beta = (ops.cast(v, dtype) for v in (inputs, gamma, beta))
-        return ops.cast(_normalize(x, gamma, beta, self.epsilon), self.compute_dtype)
+        return ops.cast(
+            _normalize(inputs, gamma, beta, self.epsilon), self.compute_dtype
+        )
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
 
 def _normalize(x, gamma, beta, epsilon):
+    dtype = keras.backend.result_type(x.dtype, "float32")
+    gamma, beta = (ops.cast(v, dtype) for v in (gamma, beta))
+
     def normal_and_inverse(x):
+        x = ops.cast(x, dtype)
         centered = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         inverse = ops.rsqrt(variance + epsilon)
@@ -287,15 +291,15 @@ def _normalize(x, gamma, beta, epsilon):
     @_custom_gradient
     def normalize(x, gamma, beta):
         def gradient(upstream):
-            # Computed from x again, for second derivatives. A compiled graph merges
-            # them with those of the forward pass.
+            # Computed from x again, for second derivatives, and because x may take half
+            # the memory of what it is cast to. A compiled graph merges what is equal.
             normal, inverse = normal_and_inverse(x)
             others = tuple(range(len(x.shape) - 1))
             scaled = upstream * gamma
             mean = ops.mean(scaled, axis=-1, keepdims=True)
             slope = ops.mean(scaled * normal, axis=-1, keepdims=True)
             return (
-                (scaled - mean - normal * slope) * inverse,
+                ops.cast((scaled - mean - normal * slope) * inverse, x.dtype),
                 ops.sum(upstream * normal, axis=others),
                 ops.sum(upstream, axis=others),
             )

@@ -24,6 +24,7 @@ VERBS = (
     "verify_export",
     "benchmark",
     "facts",
+    "plan",
     "demo",
 )
 # A file `inspect.py` next to other commands would hide Python's module from them.

@@ -1,0 +1,83 @@
+"""Runs the compiler of a TPU in a process of its own, whose noise nobody sees."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import albert_tf
+from albert_tf.errors import DataError, UsageError, require
+
+# With them, libtpu starts without a TPU, and beside another process that has it.
+_ENVIRONMENT = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # of any TPU; the request names the real one
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+_COMMAND = (sys.executable, "-m", "albert_tf.planning.program")
+_NUM_LINES = 3
+
+
+def check_installed() -> None:
+    """Raises a UsageError without the packages of the extra."""
+    missing = [n for n in ("jax", "libtpu") if importlib.util.find_spec(n) is None]
+    needs = f"plan: needs {' and '.join(missing)}; pip install 'albert_tf[plan]'"
+    require(not missing, needs)
+
+
+def compile_step(
+    request: Mapping[str, Any], command: tuple[str, ...] = _COMMAND
+) -> dict[str, Any]:
+    """Returns what `program.compile_step` returns.
+
+    Args:
+        request: dict. Its argument.
+        command: tuple of str. The program, which gets the path for its answer.
+
+    Raises:
+        UsageError: If the model cannot be computed as requested.
+        DataError: If the compiler fails.
+    """
+    package = str(pathlib.Path(albert_tf.__file__).parents[1])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
+    with tempfile.TemporaryDirectory() as folder:
+        answer = pathlib.Path(folder, "answer.json")
+        done = subprocess.run(
+            [*command, str(answer)],
+            input=json.dumps(request).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+        )
+        if done.returncode or not answer.exists():
+            raise DataError(
+                _reason(done.returncode, done.stdout.decode("utf-8", "replace"))
+            )
+        found = json.loads(answer.read_text(encoding="utf-8"))
+    if "refused" in found:
+        raise UsageError(found["refused"])
+    return found
+
+
+def _reason(code: int, output: str) -> str:
+    """Returns one line about a compiler that ended without an answer."""
+    if "libtpu_lockfile" in output:
+        return (
+            "libtpu is in use by another process: end it, or remove "
+            "/tmp/libtpu_lockfile if none runs"
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    last = " | ".join(lines[-_NUM_LINES:]) or "it said nothing"
+    hint = "; was there enough memory?" if code == -9 else ""
+    return f"the compiler of the TPU ended with exit code {code}{hint}: {last}"

@@ -1,0 +1,235 @@
+"""Plans a pretraining: what fits into the chips of a slice, how fast, at what price."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import logging
+
+from albert_tf import facts
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError, require
+from albert_tf.planning.compiler import compile_step
+from albert_tf.planning.roofline import Times, times
+from albert_tf.planning.search import Search, halvings
+from albert_tf.planning.topologies import Topology
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.wording import count_of
+
+GIB = 2**30
+FORMS = ("loop_remat", "loop", "unrolled")
+# What a chip's memory holds, by the names of `program.compile_step`.
+PARTS = ("arguments", "temporaries", "results", "code")
+# Tokens at once that the search begins with.
+_USUAL_TOKENS = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """One way to compute a step, compiled.
+
+    Args:
+        depth: str. Form of the encoders.
+        rows: int. Rows that a chip computes at once.
+        accumulation: int. How often it does so in a step.
+        found: dict. What `program.compile_step` returned.
+        times: `Times` or None. None if it does not fit.
+    """
+
+    depth: str
+    rows: int
+    accumulation: int
+    found: dict[str, Any]
+    times: Times | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether a chip has the memory for it."""
+        return self.times is not None
+
+    @property
+    def total(self) -> int:
+        """Bytes of a chip's memory."""
+        return self.found.get("needed") or sum(self.found[name] for name in PARTS)
+
+    @property
+    def temporaries(self) -> int:
+        """Bytes that grow with the rows; if it does not fit, what XLA asked for."""
+        return self.found.get("needed") or self.found["temporaries"]
+
+    @property
+    def seconds(self) -> float:
+        """Time of a step at least."""
+        return self.times.step if self.fits else math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A pretraining on a slice.
+
+    Args:
+        model: str. Name of the preset, or path of the config.
+        settings: `PretrainSettings`.
+        topology: `Topology`.
+        candidates: list of `Candidate`, in the order in which they were compiled.
+        most: dict. About how many rows at once fit, by the forms that do.
+        efficiency: float. Share of the roofline's speed that is assumed.
+        cost_per_hour: float or None. Price of an hour of the slice.
+    """
+
+    model: str
+    settings: PretrainSettings
+    topology: Topology
+    candidates: list[Candidate]
+    most: dict[str, int]
+    efficiency: float
+    cost_per_hour: float | None
+
+    @property
+    def best(self) -> Candidate:
+        """The one with the shortest step; of equal ones, that of the least memory."""
+        fit = [one for one in self.candidates if one.fits]
+        return min(fit, key=lambda one: (one.seconds, one.total))
+
+    def run(self) -> dict[str, float]:
+        """Returns hours, chip-hours and, with a price, the cost of all steps.
+
+        `hours_at_least` are those of the roofline; the others at the share of its speed
+        that the settings assume.
+        """
+        least = self.settings.num_train_steps * self.best.seconds / 3600
+        hours, price = least / self.efficiency, self.cost_per_hour
+        found = {"hours_at_least": least, "hours": hours}
+        found["chip_hours"] = hours * self.topology.num_chips
+        return found | ({"cost": hours * price} if price else {})
+
+
+def make_plan(
+    settings: PretrainSettings,
+    topology: Topology,
+    *,
+    depth: str | None = None,
+    parts: int | None = None,
+    efficiency: float = 1.0,
+    cost_per_hour: float | None = None,
+    compiled: Callable[[dict], dict[str, Any]] = compile_step,
+) -> Plan:
+    """Compiles steps for a slice to find the fastest that fits.
+
+    Args:
+        settings: `PretrainSettings`. What is trained.
+        topology: `Topology`.
+        depth: str or None. The only form of the encoders; None to compare all.
+        parts: int or None. Micro-batches that each chip's rows are cut into; None to
+            search as few as fit.
+        efficiency, cost_per_hour: See `Plan`.
+        compiled: callable. `compiler.compile_step`.
+
+    Raises:
+        UsageError: If the batch cannot be divided, or does not fit.
+        DataError: If the compiler fails.
+    """
+    config = settings.own_config()
+    _check(settings, config, topology, parts or 1)
+    rows = settings.train_batch_size // topology.num_chips
+    model = settings.preset or settings.albert_config_file
+    room = topology.chip.memory_gib * GIB - _constants(config)
+
+    def compile_rows(form: str, size: int) -> Candidate:
+        name = topology.name
+        logging.info("%s, %s: compiling %s, %d rows at once", model, name, form, size)
+        request = {
+            "settings": dataclasses.asdict(settings),
+            "config": config.to_dict(),
+            "topology": topology.name,
+            "depth": form,
+            "parts": rows // size,
+        }
+        found = compiled(request)
+        fits = "needed" not in found
+        time = times(found, topology) if fits else None
+        return Candidate(form, size, rows // size, found, time)
+
+    if parts is None:
+        sizes = halvings(rows)
+        usual = _USUAL_TOKENS // settings.max_seq_length
+        start = max((i for i, n in enumerate(sizes) if n <= usual), default=0)
+    else:
+        sizes = [n for n in range(1, rows // parts + 1) if rows % n == 0]
+        start = len(sizes) - 1
+    searches = {
+        form: Search(
+            functools.partial(compile_rows, form),
+            sizes,
+            functools.partial(_temporaries, settings, config, form),
+            room,
+        )
+        for form in ([depth] if depth else _forms_of(config))
+    }
+    for search in searches.values():
+        search.at(start) if parts else search.fastest(start)
+    candidates = [one for search in searches.values() for one in search.found.values()]
+    if not any(one.fits for one in candidates):
+        first = next(iter(searches.values()))
+        if parts:
+            first.largest(start)
+        tried = [*candidates, *first.found.values()]
+        raise UsageError(_what_fits(tried, topology))
+    most = {form: search.most() for form, search in searches.items()}
+    most = {form: size for form, size in most.items() if size}
+    return Plan(model, settings, topology, candidates, most, efficiency, cost_per_hour)
+
+
+def _forms_of(config: AlbertConfig) -> Sequence[str]:
+    """Returns the forms that a model has; without layers that repeat, only one."""
+    table = config.layer_table()
+    return FORMS if len(set(table)) < len(table) else FORMS[-1:]
+
+
+def _temporaries(settings, config: AlbertConfig, depth: str, rows: int) -> float:
+    """Returns about how many bytes grow with the rows that are computed at once."""
+    values = facts.activations(
+        config, rows, settings.max_seq_length, recompute=depth == "loop_remat"
+    )
+    return values * (4 if settings.precision == "float32" else 2)
+
+
+def _constants(config: AlbertConfig) -> float:
+    """Returns about how many bytes do not: weights, their gradients and slots."""
+    row = facts.describe(config)
+    return row["weights"] + row["gradients"] + row["optimizer"]
+
+
+def _check(settings, config, topology: Topology, parts: int) -> None:
+    """Raises a UsageError if a batch cannot be divided, or rows are too long."""
+    batch, chips = settings.train_batch_size, topology.num_chips
+    rule = f"--train_batch_size must be a multiple of the {chips} chips of "
+    rule += topology.name
+    if parts > 1:
+        rule += f" times --gradient_accumulation_steps={parts}"
+    require(batch % (chips * parts) == 0, rule, batch)
+    longest, length = config.max_position_embeddings, settings.max_seq_length
+    rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
+    require(length <= longest, rule, length)
+
+
+def _what_fits(candidates: Sequence[Candidate], topology: Topology) -> str:
+    """Returns that nothing of the size that was asked for fits, and what does."""
+    room = f"{topology.chip.memory_gib} GiB of a chip of {topology.name}"
+    fit = [one for one in candidates if one.fits]
+    if not fit:
+        least = min(candidates, key=lambda one: one.total)
+        return (
+            f"--train_batch_size: not even {count_of(least.rows, 'row')} at once fits "
+            f"into the {room}, but needs {least.total / GIB:.1f} GiB with "
+            f"--depth={least.depth}"
+        )
+    asked, most = candidates[0], max(fit, key=lambda one: one.rows)
+    return (
+        f"--gradient_accumulation_steps={asked.accumulation}: {asked.rows} rows at "
+        f"once do not fit into the {room}; the largest part that does is "
+        f"{count_of(most.rows, 'row')} with --depth={most.depth} "
+        f"--gradient_accumulation_steps={most.accumulation}"
+    )

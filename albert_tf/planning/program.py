@@ -1,0 +1,203 @@
+"""Compiles a training step for a TPU that is not here, in a process of its own.
+
+libtpu, which holds the real compiler, runs without a TPU. It writes to stderr as it
+likes, takes locks and may end the process, so `planning.search` runs this module as a
+program: it reads a request from stdin and writes what it found to the file that its
+argument names.
+"""
+
+import json
+import math
+import pathlib
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from albert_tf import features
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
+from albert_tf.heads import find
+from albert_tf.layers.depth import check_depth
+from albert_tf.objectives.pretraining import OBJECTIVES, Objective
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.planning import hlo
+from albert_tf.planning.topologies import find_topology
+from albert_tf.training.jax.update import AXIS, Update
+from albert_tf.training.pretrain_settings import PretrainSettings
+
+# What XLA says of a program that needs more memory than there is, and than it has.
+_TOO_LARGE = re.compile(
+    r"\((\d[\d.]*)([KMGT]?)\) exceeds available|Used (\d[\d.]*)([KMGT]?) of"
+)
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def make_update(
+    settings: PretrainSettings,
+    config: AlbertConfig,
+    mesh: Mesh,
+    depth: str,
+    parts: int,
+) -> tuple[Update, dict[str, jax.ShapeDtypeStruct]]:
+    """Returns the step of a pretraining, and the shapes of its batch.
+
+    Args:
+        settings: `PretrainSettings`.
+        config: `AlbertConfig`. Sizes of the model.
+        mesh: `jax.sharding.Mesh`. The chips.
+        depth: str. Form of the encoders, see `layers.depth`.
+        parts: int. Micro-batches that each chip's rows are cut into.
+
+    Raises:
+        UsageError: If the model has no such form.
+    """
+    check_depth(depth, config)
+    objective = OBJECTIVES[settings.objective]
+    row = find(objective.head)
+    options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
+    policy = "float32" if settings.precision == "float32" else "mixed_bfloat16"
+    model = row.load_class()(config, seed=0, dtype=policy, **options)
+    optimizer = create_optimizer(
+        settings.optimizer,
+        learning_rate=settings.learning_rate,
+        num_train_steps=settings.num_train_steps,
+        weight_decay_rate=settings.weight_decay_rate,
+        clip_norm=settings.clip_norm,
+        ema_decay=settings.ema_decay,
+    )
+    update = Update(model, objective, optimizer, mesh, accumulation=parts, depth=depth)
+    return update, update.batch_specs(_shapes(settings, objective))
+
+
+def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns shapes and types of a batch whose rows hold one example each."""
+    B, T, P = (
+        settings.train_batch_size,
+        settings.max_seq_length,
+        settings.num_predictions,
+    )
+    shapes: dict[str, tuple] = {
+        **dict.fromkeys(
+            (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK), (B, T)
+        ),
+        **dict.fromkeys((features.MASK_POSITIONS, features.MASK_IDS), (B, P)),
+    }
+    fractions: dict[str, tuple] = {features.MASK_WEIGHTS: (B, P)}
+    if objective.sample_draws:
+        fractions[features.SAMPLE_DRAWS] = (B, P)
+    if any(term.optional for term in objective.terms):
+        shapes[features.SENTENCE_ORDER_LABELS] = (B,)
+        fractions[features.SENTENCE_ORDER_WEIGHTS] = (B,)
+    kinds = {np.int32: shapes, np.float32: fractions}
+    return {
+        name: jax.ShapeDtypeStruct(shape, kind)
+        for kind, found in kinds.items()
+        for name, shape in found.items()
+    }
+
+
+def count_flops(jaxpr: Any) -> int:
+    """Returns the operations of the matrix products of one chip in a program.
+
+    A multiply-add counts as two, and the body of a loop as often as it runs.
+
+    Args:
+        jaxpr: `jax.extend.core.Jaxpr`. What runs on the chips is inside `shard_map`,
+            whose shapes are those of one chip.
+    """
+    total = 0
+    for equation in jaxpr.eqns:
+        params = equation.params
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            inner = math.prod(shape[axis] for axis in contracted)
+            total += 2 * inner * math.prod(equation.outvars[0].aval.shape)
+        times = params["length"] if equation.primitive.name == "scan" else 1
+        total += times * sum(map(count_flops, _inner(params)))
+    return total
+
+
+def _inner(params: dict[str, Any]) -> Iterator[Any]:
+    """Yields the programs that an equation calls."""
+    for value in params.values():
+        for one in value if isinstance(value, tuple | list) else [value]:
+            one = getattr(one, "jaxpr", one)
+            if hasattr(one, "eqns"):
+                yield one
+
+
+def compile_step(request: dict[str, Any]) -> dict[str, Any]:
+    """Compiles a training step.
+
+    Args:
+        request: dict. `settings`, fields of `PretrainSettings`; `config`, those of
+            `AlbertConfig`; `topology`, its name; `depth` and `parts`.
+
+    Returns:
+        dict. Per chip, in bytes: `arguments`, `temporaries`, `results` (without those
+        that take the place of arguments) and `code`; `flops`, `memory_bytes` and
+        `collectives` of a step; `compile_seconds`. Or only `needed`, the bytes that
+        XLA asked for, if that is more than there is.
+    """
+    options = find_topology(request["topology"]).compiler_options
+    chips = topologies.get_topology_desc(platform="tpu", **options).devices
+    update, batch = make_update(
+        PretrainSettings(**request["settings"]),
+        AlbertConfig.from_dict(request["config"]),
+        Mesh(np.array(chips), (AXIS,)),
+        request["depth"],
+        request["parts"],
+    )
+    traced = jax.jit(update, donate_argnums=0).trace(update.state_specs(), batch)
+    lowered = traced.lower(lowering_platforms=("tpu",))
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as e:
+        needed = _needed(str(e))
+        if needed is None:
+            raise
+        return {"needed": needed}
+    seconds = time.perf_counter() - start
+    memory = compiled.memory_analysis()
+    found = hlo.read(compiled.as_text(), len(chips))
+    return {
+        "arguments": memory.argument_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "code": memory.generated_code_size_in_bytes,
+        "flops": count_flops(traced.jaxpr.jaxpr),
+        "memory_bytes": found.memory_bytes,
+        "collectives": found.collectives,
+        "compile_seconds": round(seconds, 1),
+    }
+
+
+def _needed(message: str) -> int | None:
+    """Returns the bytes that a program needs, if it was refused for them."""
+    found = _TOO_LARGE.search(message)
+    if found is None:
+        return None
+    number, unit = (found[1], found[2]) if found[1] else (found[3], found[4])
+    return int(float(number) * 1024 ** _UNITS[unit])
+
+
+def main() -> None:
+    """Reads a request from stdin; writes the answer to the file of the argument."""
+    try:
+        answer = compile_step(json.load(sys.stdin))
+    except UsageError as e:
+        answer = {"refused": str(e)}
+    pathlib.Path(sys.argv[1]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

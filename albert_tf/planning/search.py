@@ -1,0 +1,106 @@
+"""Finds with few compilations how many rows at once fit, and are fastest."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_MOST_COMPILED = 4  # to find the largest size that fits
+_FASTER = 0.98  # share of the time from which on another size is worth it
+
+
+class Search:
+    """Compiles a step with several sizes, each at most once.
+
+    Args:
+        compile_rows: callable. From a size to what was compiled: an object whose `fits`
+            is whether a chip has the memory, `temporaries` the bytes that grow with the
+            size, and `seconds` the time of the whole step, if it fits.
+        sizes: sequence of int. Sizes to choose from, ascending.
+        guess: callable. From a size to about as many bytes.
+        room: float. Bytes that there are for them.
+
+    Attributes:
+        found: dict. What was compiled, by its index in `sizes`.
+    """
+
+    def __init__(
+        self,
+        compile_rows: Callable[[int], Any],
+        sizes: Sequence[int],
+        guess: Callable[[int], float],
+        room: float,
+    ):
+        self._compile_rows = compile_rows
+        self.sizes = sizes
+        self._guess = guess
+        self._room = room
+        self.found: dict[int, Any] = {}
+
+    def at(self, index: int) -> Any:
+        """Returns what is compiled with a size."""
+        if index not in self.found:
+            self.found[index] = self._compile_rows(self.sizes[index])
+        return self.found[index]
+
+    def expects(self, index: int) -> bool:
+        """Returns whether a size probably fits, after what was compiled so far."""
+        if index in self.found:
+            return self.found[index].fits
+        guess = self._guess(self.sizes[index])
+        known = [
+            (self._guess(self.sizes[i]), one.temporaries)
+            for i, one in list(self.found.items())[-2:]
+        ]
+        if len(known) == 2:
+            (a, low), (b, high) = known
+            return high + (guess - b) * (high - low) / (b - a) <= self._room
+        factor = known[0][1] / known[0][0] if known else 1.0
+        return factor * guess <= self._room
+
+    def most(self) -> int | None:
+        """Returns the largest size that probably fits."""
+        fit = filter(self.expects, range(len(self.sizes)))
+        return max((self.sizes[index] for index in fit), default=None)
+
+    def largest(self, below: int) -> int | None:
+        """Returns the index of the largest size below one that fits, or None."""
+        fits, compiled = -1, 0
+        while compiled < _MOST_COMPILED and fits + 1 < below:
+            left = range(fits + 1, below)
+            index = max(filter(self.expects, left), default=None)
+            if index is None:
+                if fits >= 0:
+                    break
+                index = left[0]
+            compiled += 1
+            if self.at(index).fits:
+                fits = index
+            else:
+                below = index
+        return fits if fits >= 0 else None
+
+    def fastest(self, start: int) -> None:
+        """Goes from a size to larger or smaller ones as long as steps get faster."""
+        index: int | None = start
+        if not self.at(start).fits:
+            index = self.largest(start)
+        for move in (1, -1) if index is not None else ():
+            first = index
+            while self._is_faster(index + move, index):
+                index += move
+            if index != first:
+                break
+
+    def _is_faster(self, other: int, than: int) -> bool:
+        if not (0 <= other < len(self.sizes) and self.expects(other)):
+            return False
+        one = self.at(other)
+        return one.fits and one.seconds < _FASTER * self.at(than).seconds
+
+
+def halvings(number: int) -> list[int]:
+    """Returns divisors of a number, ascending, each at least twice the one before."""
+    found = [number]
+    for divisor in range(number // 2, 0, -1):
+        if number % divisor == 0 and 2 * divisor <= found[-1]:
+            found.append(divisor)
+    return found[::-1]

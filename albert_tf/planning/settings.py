@@ -1,0 +1,69 @@
+"""The settings of a plan, and those of the pretraining that is planned."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.errors import require
+from albert_tf.settings import check_fields, setting
+from albert_tf.training.pretrain_settings import PretrainSettings
+
+# What decides the program of a step. The first ones are flags of the command, too.
+FLAGS = (
+    *("preset", "albert_config_file", "objective", "max_seq_length"),
+    *("max_predictions_per_seq", "train_batch_size", "optimizer", "precision"),
+    *("num_train_steps", "depth", "gradient_accumulation_steps"),
+)
+_OTHERS = (
+    *("masked_lm_prob", "clip_norm", "ema_decay", "weight_decay_rate", "max_span"),
+    *("generator_size", "generator_layers", "embedding_sharing", "share_encoder"),
+    *("temperature", "disallow_correct", "span_edges"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanSettings:
+    """What is planned, besides the training itself.
+
+    Attributes:
+        topology: Slices to compile for, such as v5e-16, separated by commas. The number
+            counts chips of a v5e or v6e, and cores of a v4 or v5p, which have two per
+            chip.
+        efficiency: Share of the roofline's speed that a training reaches. An
+            assumption.
+    """
+
+    topology: tuple[str, ...] = setting()
+    efficiency: float = setting(0.5, above=0, maximum=1)
+
+    def __post_init__(self):
+        check_fields(self)
+        require(self.topology, "--topology is required")
+
+
+def pretraining(
+    given: Mapping[str, Any], experiment: Mapping[str, Any]
+) -> PretrainSettings:
+    """Returns the settings of the pretraining to plan, without any data.
+
+    Args:
+        given: dict. Values of flags by name, without those not given.
+        experiment: dict. Those of a config file, over which the flags take precedence.
+            What does not decide the numbers of a step is left out.
+
+    Raises:
+        UsageError: If a value is out of its range, or the model is missing.
+    """
+    rule = "--config: a plan is of one length; give --max_seq_length, "
+    rule += "--train_batch_size and --num_train_steps of a phase of its schedule"
+    schedule = experiment.get("sequence_length_schedule")
+    require(not schedule or "max_seq_length" in given, rule, schedule)
+    names = {*FLAGS, *_OTHERS} - {"depth", "gradient_accumulation_steps"}
+    values = {name: v for name, v in experiment.items() if name in names}
+    values = {"precision": "bfloat16", **values, **given}
+    models = [values.get("preset"), values.get("albert_config_file")]
+    rule = "exactly one of --preset and --albert_config_file must be given"
+    require(sum(map(bool, models)) == 1, rule, *models)
+    # None of them is read.
+    nothing = dict.fromkeys(("input_file", "output_dir", "spm_model_file"), "-")
+    return PretrainSettings(num_warmup_steps=0, **nothing, **values)

@@ -1,0 +1,109 @@
+"""The TPUs that can be rented, by the names of their slices.
+
+Numbers of a chip are those of Google Cloud's documentation of TPU v4, v5e, v5p and v6e
+(docs.cloud.google.com/tpu/docs), except for the links of a v4, which are in Table 4 of
+arXiv:2304.01433, and for the memory that a program gets: what libtpu 0.0.51 states.
+"""
+
+import math
+from typing import NamedTuple
+
+from albert_tf.errors import require
+
+
+class Chip(NamedTuple):
+    """One kind of chip, and the slices that it is rented in.
+
+    Args:
+        kind: str. Its name, as in `v5e-16`.
+        teraflops: float. Peak in bfloat16, in TFLOP/s.
+        memory_gib: float. Memory (HBM) that a program gets, in GiB.
+        memory_rate: float. Speed of this memory, in GB/s.
+        network_rate: float. What a chip sends over all its links at once, in GB/s.
+        cores: int. What the number in the name of a slice counts: cores per chip.
+        torus: int. Chips from which on the links of a slice close to rings.
+        shapes: tuple of str. Slices as libtpu names them.
+    """
+
+    kind: str
+    teraflops: float
+    memory_gib: float
+    memory_rate: float
+    network_rate: float
+    cores: int
+    torus: int
+    shapes: tuple[str, ...]
+
+
+_FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+_DEEP = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16"
+CHIPS = (
+    Chip("v4", 275, 30.75, 1200, 300, 2, 64, tuple(_DEEP.split())),
+    Chip("v5e", 197, 15.75, 819, 200, 1, 256, tuple(_FLAT.split())),
+    Chip("v5p", 459, 95.73, 2765, 600, 2, 64, (*_DEEP.split(), "16x16x16")),
+    Chip("v6e", 918, 31.24, 1600, 400, 1, 256, tuple(_FLAT.split())),
+)
+# As gcloud calls slices of a v5e.
+_OTHER_NAMES = {"v5litepod": "v5e"}
+
+
+class Topology(NamedTuple):
+    """A slice of a TPU.
+
+    Args:
+        chip: `Chip`.
+        shape: str. How its chips are arranged, such as `4x4`.
+    """
+
+    chip: Chip
+    shape: str
+
+    @property
+    def num_chips(self) -> int:
+        """Number of chips."""
+        return math.prod(map(int, self.shape.split("x")))
+
+    @property
+    def name(self) -> str:
+        """What it is rented as."""
+        return f"{self.chip.kind}-{self.num_chips * self.chip.cores}"
+
+    @property
+    def network_rate(self) -> float:
+        """What each chip sends in a ring over all chips, in GB/s.
+
+        Where links do not close to rings, the way back takes half of it.
+        """
+        return self.chip.network_rate / (1 if self.num_chips >= self.chip.torus else 2)
+
+    @property
+    def compiler_options(self) -> dict[str, str]:
+        """Returns what `jax.experimental.topologies.get_topology_desc` takes."""
+        # The two cores of a v4 or v5p are one device, as on the machine itself.
+        config = "megacore" if self.chip.cores == 2 else "default"
+        name = f"{self.chip.kind}:{self.shape}"
+        return {"topology_name": name, "chip_config_name": config}
+
+
+TOPOLOGIES = {
+    one.name: one
+    for one in (Topology(chip, shape) for chip in CHIPS for shape in chip.shapes)
+}
+
+
+def find_topology(name: str) -> Topology:
+    """Returns the slice of this name.
+
+    The number in a name counts cores for v4 and v5p, whose chips have two, and chips
+    for v5e and v6e, as in Google Cloud. `v5litepod-16` is `v5e-16`.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    kind, _, number = name.strip().partition("-")
+    kind = _OTHER_NAMES.get(kind, kind)
+    found = TOPOLOGIES.get(f"{kind}-{number}")
+    of_kind = [n for n, one in TOPOLOGIES.items() if one.chip.kind == kind]
+    known = ", ".join(of_kind or TOPOLOGIES)
+    require(found is not None, f"--topology must be one of {known}", name)
+    return found

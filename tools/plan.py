@@ -24,7 +24,7 @@ from albert_tf import facts
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import require
-from albert_tf.planning import settings as planned
+from albert_tf.planning import plan_settings as planned
 from albert_tf.settings import load_experiment
 from albert_tf.storage import files
 from albert_tf.training.pretrain_settings import PretrainSettings

@@ -64,6 +64,11 @@ class Candidate:
         """Time of a step at least."""
         return self.times.step if self.fits else math.inf
 
+    @property
+    def least(self) -> float:
+        """What a step takes at least, however few rows are computed at once."""
+        return self.times.compute + self.times.network if self.fits else 0.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:

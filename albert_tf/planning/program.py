@@ -72,7 +72,15 @@ def make_update(
         clip_norm=settings.clip_norm,
         ema_decay=settings.ema_decay,
     )
-    update = Update(model, objective, optimizer, mesh, accumulation=parts, depth=depth)
+    update = Update(
+        model,
+        objective,
+        optimizer,
+        mesh,
+        accumulation=parts,
+        depth=depth,
+        shard_optimizer=settings.shard_optimizer,
+    )
     return update, update.batch_specs(_shapes(settings, objective))
 
 

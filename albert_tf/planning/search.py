@@ -13,7 +13,8 @@ class Search:
     Args:
         compile_rows: callable. From a size to what was compiled: an object whose `fits`
             is whether a chip has the memory, `temporaries` the bytes that grow with the
-            size, and `seconds` the time of the whole step, if it fits.
+            size, and, if it fits, `seconds` the time of the whole step and `least` what
+            no size can be faster than.
         sizes: sequence of int. Sizes to choose from, ascending.
         guess: callable. From a size to about as many bytes.
         room: float. Bytes that there are for them.
@@ -79,11 +80,11 @@ class Search:
         return fits if fits >= 0 else None
 
     def fastest(self, start: int) -> None:
-        """Goes from a size to larger or smaller ones as long as steps get faster."""
+        """Goes from a size to smaller or larger ones as long as steps get faster."""
         index: int | None = start
         if not self.at(start).fits:
             index = self.largest(start)
-        for move in (1, -1) if index is not None else ():
+        for move in (-1, 1) if index is not None else ():
             first = index
             while self._is_faster(index + move, index):
                 index += move
@@ -93,8 +94,11 @@ class Search:
     def _is_faster(self, other: int, than: int) -> bool:
         if not (0 <= other < len(self.sizes) and self.expects(other)):
             return False
+        limit = _FASTER * self.at(than).seconds
+        if self.at(than).least >= limit:
+            return False
         one = self.at(other)
-        return one.fits and one.seconds < _FASTER * self.at(than).seconds
+        return one.fits and one.seconds < limit
 
 
 def halvings(number: int) -> list[int]:

@@ -7,47 +7,12 @@ import pytest
 from albert_tf.errors import UsageError
 from albert_tf.planning import report
 from albert_tf.planning.plan import GIB, make_plan
-from albert_tf.planning.settings import pretraining
+from albert_tf.planning.plan_settings import pretraining
 from albert_tf.planning.topologies import find_topology
 from tests.imports import ROOT
+from tests.planning.fake_compiler import ROW, Compiler
 
 BASE = {"preset": "albert_base_v2"}
-# Bytes of a row by form.
-ROW = {"loop_remat": 0.04 * GIB, "loop": 0.4 * GIB, "unrolled": 0.2 * GIB}
-
-
-class Compiler:
-    """Compiles nothing: memory grows with the rows at once, and other steps are slower.
-
-    Args:
-        fixed: float. GiB that do not depend on the rows.
-        fast: int. The rows with which memory traffic is least.
-    """
-
-    def __init__(self, fixed=0.5, fast=16):
-        self.fixed, self.fast = fixed * GIB, fast
-        self.requests = []
-
-    def __call__(self, request):
-        self.requests.append((request["depth"], request["parts"]))
-        topology = find_topology(request["topology"])
-        per_chip = request["settings"]["train_batch_size"] // topology.num_chips
-        rows = per_chip // request["parts"]
-        temporaries = int(self.fixed + ROW[request["depth"]] * rows)
-        if temporaries > topology.chip.memory_gib * GIB - GIB:
-            return {"needed": temporaries}
-        cost = 4 if request["depth"] == "loop_remat" else 3
-        slow = max(rows / self.fast, self.fast / rows)
-        return {
-            "arguments": GIB // 2,
-            "temporaries": temporaries,
-            "results": 0,
-            "code": GIB // 2,
-            "flops": cost * 10**13,
-            "memory_bytes": int(slow * 10**11),
-            "collectives": [["all-reduce", 1, 46_000_000, topology.num_chips]],
-            "compile_seconds": 0.1,
-        }
 
 
 def plan(given=BASE, topology="v5e-16", compiler=None, **options):
@@ -67,8 +32,7 @@ def test_the_best_is_the_fastest_that_fits():
 
 
 def test_the_most_rows_that_fit_are_estimated():
-    found = plan()
-    # 14.75 GiB, of which half a GiB does not grow.
+    found = plan(compiler=Compiler(0))
     assert found.most == {"loop_remat": 256, "loop": 32, "unrolled": 64}
     assert "256 with loop_remat, 32 with loop, 64" in report.to_markdown([found])
 

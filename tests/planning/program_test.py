@@ -7,7 +7,7 @@ import json
 import pytest
 
 from albert_tf.planning.compiler import compile_step
-from albert_tf.planning.settings import pretraining
+from albert_tf.planning.plan_settings import pretraining
 from albert_tf.planning.topologies import find_topology
 from tests.tiny import CONFIG
 

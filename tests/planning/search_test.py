@@ -13,7 +13,7 @@ class Step:
     def __init__(self, size, room=1000.0, fixed=0.0, fast=16):
         self.size, self.temporaries = size, fixed + 10.0 * size
         self.fits = self.temporaries <= room
-        self.seconds = max(size / fast, fast / size)
+        self.seconds, self.least = max(size / fast, fast / size), 0.99
 
 
 def search(scale=1.0, room=1000.0, **options):
@@ -33,6 +33,12 @@ def test_the_largest_that_fits(room, scale, fixed):
     assert len(one.found) <= 4
 
 
+def test_what_cannot_get_faster_is_not_compiled():
+    one = search(fast=16)
+    one.fastest(SIZES.index(16))
+    assert [step.size for step in one.found.values()] == [16]
+
+
 @pytest.mark.parametrize("fast", SIZES)
 @pytest.mark.parametrize("start", range(len(SIZES)))
 def test_the_fastest_is_found_from_anywhere(fast, start):
@@ -46,7 +52,7 @@ def test_the_fastest_is_found_from_anywhere(fast, start):
 def test_no_size_is_compiled_that_will_not_fit():
     one = search(room=340.0, fast=256)
     one.fastest(SIZES.index(16))
-    assert sorted(step.size for step in one.found.values()) == [16, 32]
+    assert sorted(step.size for step in one.found.values()) == [8, 16, 32]
     assert one.most() == 32
 
 

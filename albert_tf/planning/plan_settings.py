@@ -12,7 +12,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 FLAGS = (
     *("preset", "albert_config_file", "objective", "max_seq_length"),
     *("max_predictions_per_seq", "train_batch_size", "optimizer", "precision"),
-    *("num_train_steps", "depth", "gradient_accumulation_steps"),
+    *("num_train_steps", "depth", "gradient_accumulation_steps", "shard_optimizer"),
 )
 _OTHERS = (
     *("masked_lm_prob", "clip_norm", "ema_decay", "weight_decay_rate", "max_span"),
@@ -66,4 +66,4 @@ def pretraining(
     require(sum(map(bool, models)) == 1, rule, *models)
     # None of them is read.
     nothing = dict.fromkeys(("input_file", "output_dir", "spm_model_file"), "-")
-    return PretrainSettings(num_warmup_steps=0, **nothing, **values)
+    return PretrainSettings(backend="jax", num_warmup_steps=0, **nothing, **values)

@@ -32,6 +32,7 @@ NOT_RUN = [
     (".*", r"(albert-tf |python tools/)<verb>.*", "a pattern"),
     (".*", r"albert-tf benchmark .*", "tests/benchmarks, tests/peers run small ones"),
     (".*", r".*(--data_dir=|=SST-2/|glue/diagnostic/|--prediction_dir=).*", "has data"),
+    (".*", r"albert-tf plan .*", "tests/planning compiles tiny models, if at all"),
     (".*", r"dask .*|.*--runner=.*", "needs Apache Beam"),
     (".*", r".*import optuna.*", "needs Optuna"),
     (r"docs/tpu\.md", r"(?!albert-tf ).*", "needs a TPU in the cloud"),

@@ -14,6 +14,7 @@ defaults, which are those of `pretrain` except for --precision=bfloat16. --prese
 
 import json
 import pathlib
+import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -92,7 +93,10 @@ def _show(plans: list, stem: str) -> None:
     print(found if _JSON.value else text, end="\n" if _JSON.value else "")
     if stem:
         files.write_text(f"{stem}.json", found + "\n")
-        files.write_text(f"{stem}.md", text)
+        words = [word for word in sys.argv[1:] if word != "--overwrite"]
+        command = shlex.join(["albert-tf", "plan", *words])
+        page = report.to_page(plans, command, f"{pathlib.Path(stem).name}.png")
+        files.write_text(f"{stem}.md", page)
         files.write_bytes(f"{stem}.png", report.draw(plans))
 
 

@@ -24,7 +24,7 @@ _ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
-_COMMAND = (sys.executable, "-m", "albert_tf.planning.program")
+_COMMAND = (sys.executable, "-P", "-m", "albert_tf.planning.program")
 _NUM_LINES = 3
 
 

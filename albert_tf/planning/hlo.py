@@ -22,6 +22,7 @@ _FREE = (
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota"),
     *("while", "call", "conditional", "after-all", "partition-id", "opt-barrier"),
     "custom-call",  # of this program: names for memory that other instructions use
+    "async-start",  # here a SparseCore changes a few numbers
 )
 # They read a part of their first operand, as large as their result.
 _SLICES = ("dynamic-slice", "slice", "gather")
@@ -57,7 +58,7 @@ class Instruction(NamedTuple):
 
     def called(self, attribute: str) -> str:
         """Returns the name of the computation that an attribute names."""
-        return re.search(rf"{attribute}=%?([\w.-]+)", self.rest)[1]
+        return re.search(rf"{attribute}=\{{?%?([\w.-]+)", self.rest)[1]
 
 
 class Collective(NamedTuple):
@@ -168,6 +169,9 @@ def _executed(
             yield from _executed(program, one.called("body"), count, False)
         elif one.opcode in ("fusion", "async-start"):
             yield from _executed(program, one.called("calls"), times, True)
+        elif "called_computations=" in one.rest:
+            name = one.called("called_computations")
+            yield from _executed(program, name, times, True)
         elif one.opcode == "call":
             yield from _executed(program, one.called("to_apply"), times, is_fused)
 

@@ -142,12 +142,13 @@ def _inner(params: dict[str, Any]) -> Iterator[Any]:
                 yield one
 
 
-def compile_step(request: dict[str, Any]) -> dict[str, Any]:
+def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any]:
     """Compiles a training step.
 
     Args:
         request: dict. `settings`, fields of `PretrainSettings`; `config`, those of
             `AlbertConfig`; `topology`, its name; `depth` and `parts`.
+        folder: path. XLA writes what it makes of the program to this folder.
 
     Returns:
         dict. Per chip, in bytes: `arguments`, `temporaries`, `results` (without those
@@ -168,7 +169,9 @@ def compile_step(request: dict[str, Any]) -> dict[str, Any]:
     lowered = traced.lower(lowering_platforms=("tpu",))
     start = time.perf_counter()
     try:
-        compiled = lowered.compile()
+        compiled = lowered.compile(
+            {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True}
+        )
     except jax.errors.JaxRuntimeError as e:
         needed = _needed(str(e))
         if needed is None:
@@ -176,7 +179,10 @@ def compile_step(request: dict[str, Any]) -> dict[str, Any]:
         return {"needed": needed}
     seconds = time.perf_counter() - start
     memory = compiled.memory_analysis()
-    found = hlo.read(compiled.as_text(), len(chips))
+    # `as_text` fails for a v5p and v6e: jaxlib does not know all that libtpu writes.
+    texts = folder.glob("*.after_optimizations.txt")
+    text = max(texts, key=lambda path: path.stat().st_size).read_text("utf-8")
+    found = hlo.read(text, len(chips))
     return {
         "arguments": memory.argument_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
@@ -199,12 +205,16 @@ def _needed(message: str) -> int | None:
 
 
 def main() -> None:
-    """Reads a request from stdin; writes the answer to the file of the argument."""
+    """Reads a request from stdin; writes the answer to the file of the argument.
+
+    Others that are written to its folder are of no use afterwards.
+    """
+    path = pathlib.Path(sys.argv[1])
     try:
-        answer = compile_step(json.load(sys.stdin))
+        answer = compile_step(json.load(sys.stdin), path.parent)
     except UsageError as e:
         answer = {"refused": str(e)}
-    pathlib.Path(sys.argv[1]).write_text(json.dumps(answer), encoding="utf-8")
+    path.write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,21 @@ def to_markdown(plans: Sequence[Plan]) -> str:
     return "\n\n".join([*parts, f"Compiled without a TPU: {known}."]) + "\n"
 
 
+def to_page(plans: Sequence[Plan], command: str, picture: str) -> str:
+    """Returns `to_markdown` with what made it, and with a picture.
+
+    Args:
+        plans: sequence of `Plan`.
+        command: str. The command.
+        picture: str. Name of the file of `draw`.
+    """
+    return (
+        f"# Plans of pretraining on TPUs\n\nTo reproduce: `{command}`\n\n"
+        f"![Memory of a chip, and seconds of a step]({picture})\n\n"
+        f"{to_markdown(plans)}"
+    )
+
+
 def _shown(plans: Sequence[Plan]) -> list[tuple[str, Candidate, Plan]]:
     """Returns what tables and picture show, with its name."""
     if len(plans) > 1:

@@ -48,6 +48,15 @@ def test_a_failure_is_one_line(code, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
+def test_the_process_takes_nothing_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "albert_tf").mkdir()
+    (tmp_path / "albert_tf/__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="KeyError: 'topology'|No module named 'jax'"):
+        compiler.compile_step({})
+
+
 def test_what_a_model_cannot_is_a_refusal():
     with pytest.raises(UsageError, match="--depth=loop: needs layers"):
         run(ANSWER + "w(json.dumps({'refused': '--depth=loop: needs layers'}))")

@@ -89,7 +89,7 @@ def request(topology, depth="loop_remat", parts=2, **changes):
 @pytest.mark.slow
 @needs_jax
 @needs_libtpu
-@pytest.mark.parametrize("topology", ["v5e-4", "v4-8"])
+@pytest.mark.parametrize("topology", ["v4-8", "v5e-4", "v5p-8", "v6e-4"])
 def test_a_tiny_step_is_compiled_for_a_tpu(topology):
     found = compile_step(request(topology))
     state = 3 * 4 * CONFIG.num_parameters("pretraining")

@@ -27,7 +27,9 @@ def test_a_plan_is_printed_and_written(fake, tmp_path):
     stem = tmp_path / "new/plan"
     done = run_command("plan", *given, f"--output_file={stem}.json")
     assert done.code == 0, done.err
-    assert done.out == stem.with_suffix(".md").read_text()
+    page = stem.with_suffix(".md").read_text()
+    assert page.endswith(done.out) and "](plan.png)" in page
+    assert "`albert-tf plan --topology=v5e-16 --cost_per_hour=19.2 --config=" in page
     assert "compiling loop_remat, 16 rows at once" in done.err
     assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     (found,) = json.loads(stem.with_suffix(".json").read_text())["plans"]

@@ -95,7 +95,8 @@ def _show(plans: list, stem: str) -> None:
         files.write_text(f"{stem}.json", found + "\n")
         words = [word for word in sys.argv[1:] if word != "--overwrite"]
         command = shlex.join(["albert-tf", "plan", *words])
-        page = report.to_page(plans, command, f"{pathlib.Path(stem).name}.png")
+        picture = f"![Memory of a chip, and a step]({pathlib.Path(stem).name}.png)"
+        page = f"# Plans for TPUs\n\nTo reproduce: `{command}`\n\n{picture}\n\n{text}"
         files.write_text(f"{stem}.md", page)
         files.write_bytes(f"{stem}.png", report.draw(plans))
 

@@ -9,7 +9,6 @@ from typing import Any
 from absl import logging
 
 from albert_tf import facts
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError, require
 from albert_tf.planning.compiler import compile_step
 from albert_tf.planning.roofline import Times, times
@@ -19,7 +18,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.wording import count_of
 
 GIB = 2**30
-FORMS = ("loop_remat", "loop", "unrolled")
+FORMS = ("unrolled", "loop", "loop_remat")
 # What a chip's memory holds, by the names of `program.compile_step`.
 PARTS = ("arguments", "temporaries", "results", "code")
 # Tokens at once that the search begins with.
@@ -140,21 +139,18 @@ def make_plan(
     _check(settings, config, topology, parts or 1)
     rows = settings.train_batch_size // topology.num_chips
     model = settings.preset or settings.albert_config_file
-    room = topology.chip.memory_gib * GIB - _constants(config)
+    fixed = {"settings": dataclasses.asdict(settings), "config": config.to_dict()}
+
+    def estimate(name: str, size: int = 1) -> float:
+        width = 4 if settings.precision == "float32" else 2
+        return facts.describe(config, size, settings.max_seq_length, width)[name]
 
     def compile_rows(form: str, size: int) -> Candidate:
         name = topology.name
         logging.info("%s, %s: compiling %s, %d rows at once", model, name, form, size)
-        request = {
-            "settings": dataclasses.asdict(settings),
-            "config": config.to_dict(),
-            "topology": topology.name,
-            "depth": form,
-            "parts": rows // size,
-        }
-        found = compiled(request)
-        fits = "needed" not in found
-        time = times(found, topology) if fits else None
+        given = {"topology": name, "depth": form, "parts": rows // size}
+        found = compiled(fixed | given)
+        time = None if "needed" in found else times(found, topology)
         return Candidate(form, size, rows // size, found, time)
 
     if parts is None:
@@ -164,47 +160,23 @@ def make_plan(
     else:
         sizes = [n for n in range(1, rows // parts + 1) if rows % n == 0]
         start = len(sizes) - 1
-    searches = {
-        form: Search(
-            functools.partial(compile_rows, form),
-            sizes,
-            functools.partial(_temporaries, settings, config, form),
-            room,
-        )
-        for form in ([depth] if depth else _forms_of(config))
-    }
-    for search in searches.values():
+    constant = sum(map(estimate, ("weights", "gradients", "optimizer")))
+    room = topology.chip.memory_gib * GIB - constant
+    repeats = len(set(config.layer_table())) < len(config.layer_table())
+    searches = {}
+    for form in [depth] if depth else FORMS if repeats else FORMS[:1]:
+        kept = "activations_recomputed" if form == "loop_remat" else "activations"
+        guess = functools.partial(estimate, kept)
+        compile_one = functools.partial(compile_rows, form)
+        searches[form] = search = Search(compile_one, sizes, guess, room)
         search.at(start) if parts else search.fastest(start)
     candidates = [one for search in searches.values() for one in search.found.values()]
     if not any(one.fits for one in candidates):
-        first = next(iter(searches.values()))
         if parts:
-            first.largest(start)
-        tried = [*candidates, *first.found.values()]
-        raise UsageError(_what_fits(tried, topology))
-    most = {form: search.most() for form, search in searches.items()}
-    most = {form: size for form, size in most.items() if size}
+            search.largest(start)
+        raise UsageError(_what_fits([*candidates, *search.found.values()], topology))
+    most = {form: search.most() for form, search in searches.items() if search.most()}
     return Plan(model, settings, topology, candidates, most, efficiency, cost_per_hour)
-
-
-def _forms_of(config: AlbertConfig) -> Sequence[str]:
-    """Returns the forms that a model has; without layers that repeat, only one."""
-    table = config.layer_table()
-    return FORMS if len(set(table)) < len(table) else FORMS[-1:]
-
-
-def _temporaries(settings, config: AlbertConfig, depth: str, rows: int) -> float:
-    """Returns about how many bytes grow with the rows that are computed at once."""
-    values = facts.activations(
-        config, rows, settings.max_seq_length, recompute=depth == "loop_remat"
-    )
-    return values * (4 if settings.precision == "float32" else 2)
-
-
-def _constants(config: AlbertConfig) -> float:
-    """Returns about how many bytes do not: weights, their gradients and slots."""
-    row = facts.describe(config)
-    return row["weights"] + row["gradients"] + row["optimizer"]
 
 
 def _check(settings, config, topology: Topology, parts: int) -> None:

@@ -32,11 +32,12 @@ from albert_tf.planning.topologies import find_topology
 from albert_tf.training.jax.update import AXIS, Update
 from albert_tf.training.pretrain_settings import PretrainSettings
 
-# What XLA says of a program that needs more memory than there is, and than it has.
-_TOO_LARGE = re.compile(
-    r"\((\d[\d.]*)([KMGT]?)\) exceeds available|Used (\d[\d.]*)([KMGT]?) of"
-)
-_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_OF_OPTIMIZER = ("learning_rate", "num_train_steps", "weight_decay_rate")
+_OF_OPTIMIZER += ("clip_norm", "ema_decay")
+_FLOATS = (features.MASK_WEIGHTS, features.SENTENCE_ORDER_WEIGHTS)
+_FLOATS += (features.SAMPLE_DRAWS,)
+# What XLA says of a program that needs more memory than there is.
+_NEEDED = re.compile(r"([\d.]+)([KMGT]?)(?:\) exceeds available| of [\d.]+G hbm)")
 
 
 def make_update(
@@ -64,23 +65,10 @@ def make_update(
     options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
     policy = "float32" if settings.precision == "float32" else "mixed_bfloat16"
     model = row.load_class()(config, seed=0, dtype=policy, **options)
-    optimizer = create_optimizer(
-        settings.optimizer,
-        learning_rate=settings.learning_rate,
-        num_train_steps=settings.num_train_steps,
-        weight_decay_rate=settings.weight_decay_rate,
-        clip_norm=settings.clip_norm,
-        ema_decay=settings.ema_decay,
-    )
-    update = Update(
-        model,
-        objective,
-        optimizer,
-        mesh,
-        accumulation=parts,
-        depth=depth,
-        shard_optimizer=settings.shard_optimizer,
-    )
+    given = {name: getattr(settings, name) for name in _OF_OPTIMIZER}
+    optimizer = create_optimizer(settings.optimizer, **given)
+    forms = {"depth": depth, "shard_optimizer": settings.shard_optimizer}
+    update = Update(model, objective, optimizer, mesh, accumulation=parts, **forms)
     return update, update.batch_specs(_shapes(settings, objective))
 
 
@@ -91,23 +79,16 @@ def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
         settings.max_seq_length,
         settings.num_predictions,
     )
-    shapes: dict[str, tuple] = {
-        **dict.fromkeys(
-            (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK), (B, T)
-        ),
-        **dict.fromkeys((features.MASK_POSITIONS, features.MASK_IDS), (B, P)),
-    }
-    fractions: dict[str, tuple] = {features.MASK_WEIGHTS: (B, P)}
-    if objective.sample_draws:
-        fractions[features.SAMPLE_DRAWS] = (B, P)
+    tokens = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+    masks = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
+    masks += (features.SAMPLE_DRAWS,) if objective.sample_draws else ()
+    labels = (features.SENTENCE_ORDER_LABELS, features.SENTENCE_ORDER_WEIGHTS)
+    shapes = {**dict.fromkeys(tokens, (B, T)), **dict.fromkeys(masks, (B, P))}
     if any(term.optional for term in objective.terms):
-        shapes[features.SENTENCE_ORDER_LABELS] = (B,)
-        fractions[features.SENTENCE_ORDER_WEIGHTS] = (B,)
-    kinds = {np.int32: shapes, np.float32: fractions}
+        shapes |= dict.fromkeys(labels, (B,))
     return {
-        name: jax.ShapeDtypeStruct(shape, kind)
-        for kind, found in kinds.items()
-        for name, shape in found.items()
+        name: jax.ShapeDtypeStruct(shape, np.float32 if name in _FLOATS else np.int32)
+        for name, shape in shapes.items()
     }
 
 
@@ -173,35 +154,26 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
             {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True}
         )
     except jax.errors.JaxRuntimeError as e:
-        needed = _needed(str(e))
+        needed = _NEEDED.search(str(e))
         if needed is None:
             raise
-        return {"needed": needed}
+        return {"needed": int(float(needed[1]) * 1024 ** " KMGT".index(needed[2]))}
     seconds = time.perf_counter() - start
     memory = compiled.memory_analysis()
     # `as_text` fails for a v5p and v6e: jaxlib does not know all that libtpu writes.
     texts = folder.glob("*.after_optimizations.txt")
     text = max(texts, key=lambda path: path.stat().st_size).read_text("utf-8")
-    found = hlo.read(text, len(chips))
+    collectives, memory_bytes = hlo.read(text, len(chips))
     return {
         "arguments": memory.argument_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
         "flops": count_flops(traced.jaxpr.jaxpr),
-        "memory_bytes": found.memory_bytes,
-        "collectives": found.collectives,
+        "memory_bytes": memory_bytes,
+        "collectives": collectives,
         "compile_seconds": round(seconds, 1),
     }
-
-
-def _needed(message: str) -> int | None:
-    """Returns the bytes that a program needs, if it was refused for them."""
-    found = _TOO_LARGE.search(message)
-    if found is None:
-        return None
-    number, unit = (found[1], found[2]) if found[1] else (found[3], found[4])
-    return int(float(number) * 1024 ** _UNITS[unit])
 
 
 def main() -> None:

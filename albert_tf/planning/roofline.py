@@ -46,6 +46,11 @@ class Times(NamedTuple):
         return max(self._fields, key=lambda name: getattr(self, name))
 
 
+def collectives_of(found: Mapping[str, Any]) -> list[Collective]:
+    """Returns the exchanges in what `program.compile_step` returned."""
+    return [Collective(*one) for one in found["collectives"]]
+
+
 def times(found: Mapping[str, Any], topology: Topology) -> Times:
     """Returns what a step takes by each of the three.
 
@@ -55,7 +60,7 @@ def times(found: Mapping[str, Any], topology: Topology) -> Times:
         topology: `Topology`.
     """
     chip = topology.chip
-    sent = sum(Collective(*one).sent for one in found["collectives"])
+    sent = sum(one.sent for one in collectives_of(found))
     return Times(
         found["flops"] / (chip.teraflops * 1e12),
         found["memory_bytes"] / (chip.memory_rate * 1e9),

@@ -76,7 +76,7 @@ LAYER = 64 * 128 * 2  # of what is kept of a layer
 
 
 def test_exchanges_have_their_size_and_group():
-    gather, reduce = hlo.read(TEXT, 16).collectives
+    gather, reduce = hlo.read(TEXT, 16)[0]
     assert gather == ("all-gather", 1, 4 * SIZE, 4)
     assert reduce == ("all-reduce", 1, SIZE, 8)
     assert gather.sent == 4 * SIZE * 3 / 4
@@ -85,14 +85,14 @@ def test_exchanges_have_their_size_and_group():
 
 def test_an_exchange_in_loops_counts_as_often_as_they_run():
     inside = TEXT.replace("= s32[]{:T(128)S(6)} add(", "= s32[] all-reduce(")
-    found = hlo.read(inside, 16).collectives
+    found = hlo.read(inside, 16)[0]
     assert ("all-reduce", 6, 8, 16) in found  # 2 parts, 3 layers, no groups
 
 
 def test_memory_counts_slices_and_loops_and_not_the_inner_memory():
     # A layer reads one layer of what is kept and writes one, in six iterations; the
     # weights are read once and written once. All else stays in the chip, `S(1)`.
-    assert hlo.read(TEXT, 16).memory_bytes == 6 * 2 * LAYER + 2 * SIZE
+    assert hlo.read(TEXT, 16)[1] == 6 * 2 * LAYER + 2 * SIZE
 
 
 def test_a_loop_without_a_known_end_is_refused():

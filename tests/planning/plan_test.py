@@ -34,7 +34,9 @@ def test_the_best_is_the_fastest_that_fits():
 def test_the_most_rows_that_fit_are_estimated():
     found = plan(compiler=Compiler(0))
     assert found.most == {"loop_remat": 256, "loop": 32, "unrolled": 64}
-    assert "256 with loop_remat, 32 with loop, 64" in report.to_markdown([found])
+    assert "64 with unrolled, 32 with loop, 256 with loop_remat." in report.to_markdown(
+        [found]
+    )
 
 
 def test_what_is_given_is_not_searched():
@@ -112,6 +114,8 @@ def test_tables_of_one_plan_show_all_and_of_several_the_best():
     one, other = plan(), plan(topology="v6e-8")
     text = report.to_markdown([one])
     assert text.count(" (best) ") == 2  # memory, step
+    flags = f"--depth={one.best.depth} --gradient_accumulation_steps=16`"
+    assert f"`pretrain --backend=jax {flags}" in text
     assert "all-reduce of 46.000 MB among 16 chips, 1 time." in text
     assert "v5e-16: 16 chips (4x4)" in text and " cost |" not in text
     assert " cost |" in report.to_markdown([plan(cost_per_hour=19.2)])

@@ -153,20 +153,22 @@ def draw(plans: Sequence[Plan]) -> bytes:
     left, right = figure.subplots(1, 2, sharey=True)
     places, ends = range(len(shown)), [0.0] * len(shown)
     for part in PARTS:
-        sizes = [one.found[part] / GIB for _, one, _ in shown]
-        if max(sizes) >= 0.01:
+        sizes = [
+            one.found[part] / GIB / plan.topology.chip.memory_gib
+            for _, one, plan in shown
+        ]
+        if max(sizes) >= 0.001:
             left.barh(places, sizes, left=ends, label=part, height=0.6)
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
-    rooms = [plan.topology.chip.memory_gib for _, _, plan in shown]
-    left.plot(rooms, places, "k|", markersize=12, label="there is")
+    left.set_xlim(0, 1)
     left.set_yticks(places, [name for name, _, _ in shown])
     for index, kind in enumerate(("compute", "memory", "network")):
         seconds = [getattr(one.times, kind) for _, one, _ in shown]
         spots = [place + 0.22 * (1 - index) for place in places]
         right.barh(spots, seconds, height=0.2, label=kind)
-    titles = "memory of a chip, GiB", "seconds of a step, each alone"
+    titles = "share of a chip's memory", "seconds of a step, each alone"
     for axes, title in zip((left, right), titles, strict=True):
         axes.set_xlabel(title)
         axes.grid(alpha=0.3, axis="x")
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
     return to_png(figure)

@@ -1,11 +1,14 @@
 """What attention drops, and its precision; golden_tf1_test.py has its numbers."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
+from albert_tf.kernels.attention import cuda_generation
 from albert_tf.layers.attention import (
     AUTO,
     CUDNN,
@@ -92,3 +95,14 @@ def test_forms_that_do_not_exist():
         attention_form("flash"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "flags, expected", [("", 9), ("--x=1 --xla_gpu_deterministic_ops=true", 0)]
+)
+def test_a_fixed_order_leaves_cudnn_out(monkeypatch, flags, expected):
+    jax = pytest.importorskip("jax")
+    gpu = types.SimpleNamespace(compute_capability="9.0")
+    monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert cuda_generation() == expected

@@ -4,23 +4,33 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 # Decides which kernels TensorFlow uses on a CPU, and so the bits of a result.
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 # The packages that the results of a run depend on.
 _PACKAGES = ("albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
-# Those whose versions may not change within a run: they define what is computed.
-CODE = ("albert_tf", "tensorflow", "keras")
+_CODE = ("albert_tf", "tensorflow", "keras")
 # The parts of a CPU's description that speed depends on.
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 
 
-def describe_environment() -> dict[str, Any]:
+def code_versions(backend: str) -> dict[str, str | None]:
+    """Returns versions of what defines the results of a run: none may change within it.
+
+    Args:
+        backend: str. What trains, "tensorflow" or "jax".
+    """
+    found = versions(dict.fromkeys((*_CODE, backend)))
+    del found["python"]
+    return found
+
+
+def describe_environment(backend: str = "tensorflow") -> dict[str, Any]:
     """Returns versions, the git revision of the code, and the choice of kernels."""
     return {
-        "versions": versions(_PACKAGES),
+        "versions": versions(dict.fromkeys((*_PACKAGES, backend))),
         "git_revision": _git_revision(),
         # None is TensorFlow's own choice for the CPU.
         ONEDNN: os.environ.get(ONEDNN),
@@ -43,7 +53,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions(packages: Sequence[str]) -> dict[str, str | None]:
+def versions(packages: Iterable[str]) -> dict[str, str | None]:
     """Returns versions by package, of Python first; None if a package is missing."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:

@@ -20,7 +20,7 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import GENERATOR, MODEL
-from albert_tf.reports.environment import CODE, ONEDNN, describe_environment, versions
+from albert_tf.reports.environment import ONEDNN, code_versions, describe_environment
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.reports.run_files import REPORT_FILE
 from albert_tf.storage import files, folders
@@ -172,8 +172,9 @@ class RunFolder:
         Raises:
             UsageError: If they differ and may not.
         """
-        before, now = self._recorded.get(_VERSIONS, {}), versions(CODE)
-        changed = {k: v for k, v in before.items() if k in CODE and v != now[k]}
+        now = code_versions(self.settings.backend)
+        before = self._recorded.get(_VERSIONS, {})
+        changed = {k: v for k, v in before.items() if k in now and v != now[k]}
         parts = [f"{k} {v} (here {now[k]})" for k, v in changed.items()]
         require(
             not changed or self.settings.allow_other_versions,
@@ -186,7 +187,8 @@ class RunFolder:
     def begin(self) -> None:
         """Makes the folder and records the run in it, or what was changed in it."""
         files.make_folder(self.path)
-        environment, kind = describe_environment(), self.settings.kind
+        about = self.settings
+        environment, kind = describe_environment(about.backend), about.kind
         if not files.exists(self.join(RUN_FILE)):
             self._write(
                 {
@@ -198,13 +200,10 @@ class RunFolder:
                 }
             )
             return
-        before, now = self._recorded.get(ONEDNN, environment[ONEDNN]), environment
-        if before != now[ONEDNN]:
-            logging.warning(
-                "%s: began with %s=%s, continues with %s: the weights are equal up to "
-                "rounding only",
-                *(self.path, ONEDNN, before, now[ONEDNN]),
-            )
+        now = environment[ONEDNN]
+        if (before := self._recorded.get(ONEDNN, now)) != now:
+            message = "%s: began with %s=%s, continues with %s: results differ by rounding"
+            logging.warning(message, self.path, ONEDNN, before, now)
         if self._changed:
             changes = {
                 "settings": {**self._recorded["settings"], **self.identity},
@@ -375,7 +374,8 @@ def describe_command(settings: TrainingSettings) -> dict[str, Any]:
     Not the settings that may differ from machine to machine, such as paths.
     """
     compared = settings.in_identity()
-    facts = {f"version of {k}": v for k, v in versions(CODE).items() if k in CODE}
+    versions = code_versions(settings.backend)
+    facts = {f"version of {name}": v for name, v in versions.items()}
     facts["source of albert_tf"] = _source()
     local = {name for name, how in compared.items() if how not in _BY_VALUE}
     local |= {"output_dir", "eval_file"}

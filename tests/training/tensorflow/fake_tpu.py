@@ -1,11 +1,12 @@
-"""Traces the training step for a TPU on a machine that has none.
+"""Traces the steps of training for a TPU on a machine that has none.
 
 `TPUStrategy` itself builds the graph that a TPU would compile; only its cores are
 logical devices of the CPU, which cannot run it. Run as a program, in a process of its
 own: `python -m tests.training.tensorflow.fake_tpu RECORDS CASES`, where CASES is JSON,
-`{name: arguments of trace}`. Prints what was found, as JSON.
+`{name: arguments of trace, or of trace_finetuning}`. Prints what was found, as JSON.
 """
 
+import dataclasses
 import json
 import re
 import sys
@@ -17,13 +18,18 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
 
+from albert_tf import features, heads
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.models.masked_lm import AlbertPretrainer
+from albert_tf.objectives.finetuning import for_task
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.tasks.batches import BatchMaker, BatchShape, make_training_dataset
+from albert_tf.tasks.outputs import input_ranks
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests.data.synthetic_records import VOCAB
+from tests.tasks.batches_test import examples_of
 
 REPLICAS = 2
 T, P, B = 29, 5, 8
@@ -116,9 +122,13 @@ def make_step(
     layers: int = 2,
     jit_compile: bool = False,
     dynamic: str = "",
+    head: str = "",
     **options,
 ) -> TrainStep:
-    """Returns the step of a small model; `options` are those of its optimizer."""
+    """Returns the step of a small model; `options` are those of its optimizer.
+
+    With a head, that of fine-tuning it.
+    """
     config = AlbertConfig(
         vocab_size=VOCAB.vocab_size,
         embedding_size=6,
@@ -132,11 +142,53 @@ def make_step(
     )
     rates = {"learning_rate": 0.05, "num_train_steps": 20, "num_warmup_steps": 2}
     with strategy.scope():
-        model = AlbertPretrainer(config, seed=3, dtype=dtype)
+        kind = heads.find(head).load_class() if head else AlbertPretrainer
+        size = {"num_labels": 3} if head == "token_classifier" else {}
+        model = kind(config, seed=3, dtype=dtype, **size)
         adam = create_optimizer(optimizer, **rates, **{"clip_norm": 1.0, **options})
     objective = _Dynamic(dynamic) if dynamic else ALBERT
+    objective = for_task(head) if head else objective
     ways = {"accumulation": accumulation, "jit_compile": jit_compile, "fuse": True}
     return TrainStep(model, objective, adam, strategy, seed=1, **ways)
+
+
+def trace_finetuning(strategy, head: str, fixed_length: bool = True, **options) -> dict:
+    """Traces the steps that fine-tune and evaluate a head, as `trace` does.
+
+    Returns:
+        dict. By "train" and "predict" what `trace` returns; `variables`, their number.
+    """
+    step = make_step(strategy, head=head, **options)
+    encoded = examples_of(head.removeprefix("beam_"))
+    if head.startswith("beam_"):
+        impossible = {features.IS_IMPOSSIBLE: np.arange(len(encoded), dtype=np.int32)}
+        targets = {**encoded.targets, **impossible}
+        encoded = dataclasses.replace(encoded, targets=targets)
+    shape = BatchShape(
+        *(head, T, 32, 0),
+        parts=REPLICAS * options.get("accumulation", 1),
+        fixed_length=fixed_length,
+    )
+
+    def make(pipelines, pipeline):
+        sizes = {"num_pipelines": pipelines, "pipeline": pipeline}
+        return make_training_dataset(encoded, shape, batch_size=B, seed=3, **sizes)
+
+    concrete = step._train.get_concrete_function(
+        iter(distribute(strategy, make)),
+        tf.constant(1, tf.int32),
+        tf.zeros(len(step.sum_names)),
+    )
+    found = {"train": _inspect(concrete.graph), "variables": len(step.variables)}
+    # As `tasks.outputs.collect_outputs` makes the rows of one replica.
+    rows = dataclasses.replace(
+        encoded, unit_splits=np.arange(len(encoded.rows) + 1), targets={}
+    )
+    batch = BatchMaker(rows, dataclasses.replace(shape, parts=1))(np.arange(B))
+    batch = {name: tf.constant(batch[name]) for name in input_ranks(head)}
+    place = strategy.experimental_distribute_values_from_function
+    concrete = step._predict.get_concrete_function(place(lambda context: batch))
+    return {**found, "predict": _inspect(concrete.graph)}
 
 
 def trace(
@@ -250,7 +302,13 @@ def main() -> None:
     """Runs the cases."""
     records, cases = sys.argv[1], json.loads(sys.argv[2])
     tpu = fake_tpu()  # devices can be divided only at the start
-    print(json.dumps({name: trace(tpu, records, **cases[name]) for name in cases}))
+    found = {
+        name: trace_finetuning(tpu, **case)
+        if "head" in case
+        else trace(tpu, records, **case)
+        for name, case in cases.items()
+    }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,21 @@ OTHERS = {
         for name in ("linear", "cosine", "trapezoid")
     },
 }
+# Heads are fine-tuned in rows of one length (`finetune --distribution=tpu`).
+HEADS = {
+    head: {"head": head, "dtype": "float32", "optimizer": "adamw"}
+    for head in ("text_classifier", "question_answering")
+}
+MORE_HEADS = {
+    f"{head}, {accumulation} parts": {
+        **{"head": head, "accumulation": accumulation, "ema_decay": 0.9},
+        "optimizer": "adamw",
+    }
+    for head in (*HEADS, "token_classifier", "multiple_choice")
+    for accumulation in (1, 2)
+}
+MORE_HEADS["squad2"] = {"head": "beam_question_answering", "optimizer": "adamw"}
+LENGTHS = {"head": "text_classifier", "layers": 1, "fixed_length": False}
 # What the checks must find.
 DYNAMIC = {
     name: {"dynamic": name, "layers": 1, "only_training": True}
@@ -56,7 +71,7 @@ def trace(tmp_path_factory, run_python):
 
 @pytest.fixture(scope="module")
 def broad(trace):
-    return trace(BROAD | OTHERS | DYNAMIC)
+    return trace(BROAD | OTHERS | DYNAMIC | MORE_HEADS | {"lengths": LENGTHS})
 
 
 def check(found, variables):
@@ -87,6 +102,24 @@ def test_a_tpu_can_compile_the_step(trace):
     assert updates == 32
 
 
+def check_head(found):
+    check(found["train"], found["variables"])
+    check(found["predict"], variables=0)
+    assert found["train"]["ops"]["IteratorGetNext"] == REPLICAS
+
+
+@pytest.mark.slow
+def test_a_tpu_can_compile_the_steps_of_fine_tuning(trace):
+    for found in trace(HEADS).values():
+        check_head(found)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("case", MORE_HEADS)
+def test_a_tpu_can_compile_the_steps_of_every_head(broad, case):
+    check_head(broad[case])
+
+
 @pytest.mark.broad
 @pytest.mark.parametrize("case", BROAD | OTHERS)
 def test_a_tpu_can_compile_every_kind_of_step(broad, case):
@@ -102,3 +135,4 @@ def test_the_checks_find_what_a_tpu_cannot_compile(broad):
     assert any(label.startswith("Where") for label in masked["forbidden"])
     assert masked["unknown"]
     assert any(label.startswith("PyFunc") for label in on_host["forbidden"])
+    assert broad["lengths"]["train"]["unknown"]

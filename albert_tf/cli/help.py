@@ -62,9 +62,10 @@ GROUPS = {
     ),
     "devices and speed": (
         "distribution num_processes num_workers runner",
-        "num_devices tpu_name worker_timeout backend depth shard_optimizer jit_compile "
-        "fuse_elementwise deterministic iterations_per_loop predict_batch_size "
-        "batch_size block_size max_batch_tokens rows_per_part beam_option",
+        "num_devices tpu_name allow_tpu_pod worker_timeout backend depth "
+        "shard_optimizer jit_compile fuse_elementwise deterministic "
+        "iterations_per_loop predict_batch_size batch_size block_size "
+        "max_batch_tokens rows_per_part beam_option",
     ),
     "outputs": (
         "output output_file output_dir report_file format quantization version "

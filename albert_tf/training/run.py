@@ -63,6 +63,8 @@ def devices(settings: TrainingSettings) -> Iterator[Strategy]:
         num_devices=settings.num_devices,
         tpu_name=settings.tpu_name,
         worker_timeout=settings.worker_timeout,
+        # Which JAX has no need of.
+        **({"allow_tpu_pod": True} if settings.allow_tpu_pod else {}),
     )
     with worker_errors(strategy):
         check_equal(share(strategy, describe_command(settings)))

@@ -66,6 +66,8 @@ class TrainingSettings:
             devices.
         tpu_name: With --distribution=tpu: name or address of the TPU; local on a TPU
             VM.
+        allow_tpu_pod: With --distribution=tpu on --backend=tensorflow: try a TPU of
+            several hosts, on which TensorFlow is known to hang.
         worker_timeout: With --distribution=multi_worker: seconds to wait for the other
             workers at the start; 0: without end.
         depth: How the step applies layers that share their weights. unrolled: one after
@@ -112,6 +114,7 @@ class TrainingSettings:
     )
     num_devices: int | None = setting(None, minimum=1, identity=False)
     tpu_name: str = setting("local", identity=False)
+    allow_tpu_pod: bool = setting(False, identity=False)
     worker_timeout: int = setting(600, minimum=0, identity=False)
     depth: str = setting(
         "unrolled", choices=("unrolled", "loop", "loop_remat"), identity="recorded"
@@ -147,6 +150,9 @@ class TrainingSettings:
             "--shard_optimizer requires --backend=jax",
             self.backend,
         )
+        pod = (self.distribution, self.backend) == ("tpu", "tensorflow")
+        rule = "--allow_tpu_pod requires --distribution=tpu and --backend=tensorflow"
+        require(pod or not self.allow_tpu_pod, rule, self.distribution, self.backend)
         require(
             (self.precision, self.distribution) != ("float16", "tpu"),
             "--precision=float16 is for GPUs; --distribution=tpu computes in float32 "

@@ -59,6 +59,10 @@ PHASES = {
         ({"preset": ""}, "exactly one of --preset and --albert_config"),
         ({"spm_model_file": ""}, "--spm_model_file is required without --init"),
         (
+            {"allow_tpu_pod": True, "distribution": "tpu", "backend": "jax"},
+            "--allow_tpu_pod requires .* --backend=tensorflow, received .*'jax'",
+        ),
+        (
             {"precision": "float16", "distribution": "tpu"},
             "--precision=float16 is for GPUs; --distribution=tpu computes in float32",
         ),

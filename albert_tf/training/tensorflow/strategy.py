@@ -30,6 +30,7 @@ def create_strategy(
     num_devices: int | None = None,
     tpu_name: str = "local",
     worker_timeout: float = 600.0,
+    allow_tpu_pod: bool = False,
 ) -> tf.distribute.Strategy:
     """Makes the `tf.distribute` strategy of a run.
 
@@ -47,9 +48,10 @@ def create_strategy(
             `TPUClusterResolver`; `"local"` on a TPU VM.
         worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
             workers; 0: without end.
+        allow_tpu_pod: bool. With `"tpu"`: whether it may have several hosts.
 
     Raises:
-        UsageError: If the devices do not exist.
+        UsageError: If the devices do not exist, or are a pod that is not allowed.
         DataError: If no TPU answers, or a worker does not.
     """
     if distribution == "one_device":
@@ -59,7 +61,7 @@ def create_strategy(
         return tf.distribute.MirroredStrategy(_local_devices(num_devices))
     if distribution == "multi_worker":
         return _multi_worker_strategy(worker_timeout)
-    return _tpu_strategy(tpu_name)
+    return _tpu_strategy(tpu_name, allow_tpu_pod)
 
 
 def helper_name(strategy: tf.distribute.Strategy) -> str:
@@ -149,12 +151,23 @@ def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-def _tpu_strategy(name: str) -> tf.distribute.Strategy:
-    try:
+def _tpu_strategy(name: str, allow_pod: bool) -> tf.distribute.Strategy:
+    with _tpu_errors(name):
         resolver = _find_tpu(name)
+        hosts = resolver.cluster_spec().as_dict().get("worker", ())
+    _check_hosts(len(hosts), allow_pod)
+    with _tpu_errors(name):
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
+    _check_hosts(strategy.extended.num_hosts, allow_pod)
+    return strategy
+
+
+@contextlib.contextmanager
+def _tpu_errors(name: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, RuntimeError, TypeError, OSError, tf.errors.OpError) as e:
         # What TensorFlow says differs from machine to machine, and may be a stack.
         logging.debug("--distribution=tpu: %s", e)
@@ -162,20 +175,22 @@ def _tpu_strategy(name: str) -> tf.distribute.Strategy:
             f"--distribution=tpu: no TPU answers at --tpu_name={name} (TensorFlow "
             f"{tf.__version__}; docs/tpu.md says what to install where)"
         ) from e
+
+
+def _check_hosts(count: int, allow_pod: bool) -> None:
     # TensorFlow makes an input pipeline for every host of a pod, and `distribute` gives
     # it the rows of that host. But records are read by `tf.numpy_function`, whose
     # function other hosts do not have: seen with a data set placed on a second local
     # server, the reading of all pipelines comes back to this process. Pipelines that
     # each host runs alone would need operations of TensorFlow's that read single
-    # records; reading shards in sequence would give up exact resuming.
-    hosts = strategy.extended.num_hosts
-    if hosts > 1:
-        logging.warning(
-            "the TPU has %d hosts, but this process alone reads the records for all of "
-            "them, which may be too slow (not tested on a TPU)",
-            hosts,
-        )
-    return strategy
+    # records; reading shards in sequence would give up exact resuming. And connecting
+    # to the hosts may never end.
+    require(
+        count <= 1 or allow_pod,
+        f"--distribution=tpu: this TPU has {count} hosts, on which TensorFlow hangs "
+        "(tensorflow#93618), and one would read the records for all of them; "
+        "--backend=jax trains on all hosts; --allow_tpu_pod tries it",
+    )
 
 
 def _find_tpu(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:

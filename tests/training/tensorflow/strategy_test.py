@@ -3,6 +3,7 @@
 import json
 import socket
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -50,6 +51,21 @@ def test_without_a_tpu_one_short_line_says_so(name, monkeypatch):
         create_strategy("tpu", tpu_name=name)
     assert f"--tpu_name={name} (" in str(error.value)
     assert len(str(error.value)) < 150 and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_pod_is_refused_before_tensorflow_connects(allowed, monkeypatch):
+    hosts = types.SimpleNamespace(as_dict=lambda: {"worker": ["a:8470", "b:8470"]})
+    pod = types.SimpleNamespace(cluster_spec=lambda: hosts)
+    monkeypatch.setattr(strategy, "_find_tpu", lambda name: pod)
+    tried = mock.Mock(side_effect=RuntimeError("connected"))
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", tried)
+    error, message = UsageError, "has 2 hosts, .* --backend=jax trains on all hosts"
+    if allowed:
+        error, message = DataError, "no TPU answers at --tpu_name=pod"
+    with pytest.raises(error, match=message):
+        create_strategy("tpu", tpu_name="pod", allow_tpu_pod=allowed)
+    assert tried.called == allowed
 
 
 def test_an_address_that_is_silent_is_given_up(monkeypatch):

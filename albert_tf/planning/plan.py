@@ -142,8 +142,8 @@ def make_plan(
     fixed = {"settings": dataclasses.asdict(settings), "config": config.to_dict()}
 
     def estimate(name: str, size: int = 1) -> float:
-        width = 4 if settings.precision == "float32" else 2
-        return facts.describe(config, size, settings.max_seq_length, width)[name]
+        given = size, settings.max_seq_length, settings.bytes_per_value
+        return facts.describe(config, *given)[name]
 
     def compile_rows(form: str, size: int) -> Candidate:
         name = topology.name

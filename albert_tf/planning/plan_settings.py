@@ -66,4 +66,5 @@ def pretraining(
     require(sum(map(bool, models)) == 1, rule, *models)
     # None of them is read.
     nothing = dict.fromkeys(("input_file", "output_dir", "spm_model_file"), "-")
-    return PretrainSettings(backend="jax", num_warmup_steps=0, **nothing, **values)
+    where = {"backend": "jax", "distribution": "tpu"}
+    return PretrainSettings(num_warmup_steps=0, **where, **nothing, **values)

@@ -63,8 +63,7 @@ def make_update(
     objective = OBJECTIVES[settings.objective]
     row = find(objective.head)
     options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
-    policy = "float32" if settings.precision == "float32" else "mixed_bfloat16"
-    model = row.load_class()(config, seed=0, dtype=policy, **options)
+    model = row.load_class()(config, seed=0, dtype=settings.dtype, **options)
     given = {name: getattr(settings, name) for name in _OF_OPTIMIZER}
     optimizer = create_optimizer(settings.optimizer, **given)
     forms = {"depth": depth, "shard_optimizer": settings.shard_optimizer}

@@ -103,6 +103,7 @@ def test_a_training_without_data_takes_flags_before_its_config():
         (BASE | {"albert_config_file": "a.json"}, {}, "exactly one of --preset and"),
         (BASE, {"sequence_length_schedule": "128:9,512:1"}, "a plan is of one length"),
         (BASE | {"train_batch_size": 0}, {}, "--train_batch_size must be positive"),
+        (BASE, {"precision": "float16"}, "--precision=float16 is for GPUs"),
     ],
 )
 def test_what_cannot_be_planned(given, values, message):

@@ -6,6 +6,7 @@ one framework owns them.
 
 import atexit
 import contextlib
+import http.client
 import os
 import signal
 import sys
@@ -27,6 +28,9 @@ from albert_tf.training.workers import find_cluster, share_by
 # How long JAX may take to connect workers that are all there, and to part.
 _CONNECT_SECONDS = 120
 _PART_SECONDS = 10
+# What a TPU VM says of its slice, and how long it may take.
+_ENDPOINTS = "/computeMetadata/v1/instance/attributes/worker-network-endpoints"
+_METADATA_SECONDS = 5.0
 
 
 class Devices:
@@ -229,9 +233,7 @@ def _initialize(**cluster) -> None:
 
 
 def _tpus() -> list[jax.Device]:
-    # Only in a slice of several hosts, which the environment of a TPU VM names.
-    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
-    if "," in hosts:
+    if "," in _hosts():
         _initialize()
     try:
         return jax.devices("tpu")
@@ -241,3 +243,22 @@ def _tpus() -> list[jax.Device]:
             f"--distribution=tpu: JAX {jax.__version__} finds no TPU on this machine "
             "(docs/tpu.md says what to install where)"
         ) from e
+
+
+def _hosts() -> str:
+    """Returns the hosts of this TPU's slice, where `jax.distributed` looks for them.
+
+    They are separated by commas; empty if there is no TPU here.
+    """
+    names = os.environ.get("TPU_WORKER_HOSTNAMES")  # set by GKE
+    # JAX sets this one where it finds no chips.
+    if names is not None or "TPU_SKIP_MDS_QUERY" in os.environ:
+        return names or ""
+    server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
+    connection = http.client.HTTPConnection(server, timeout=_METADATA_SECONDS)
+    failures = OSError, http.client.HTTPException
+    with contextlib.closing(connection), contextlib.suppress(*failures):
+        connection.request("GET", _ENDPOINTS, headers={"Metadata-Flavor": "Google"})
+        response = connection.getresponse()
+        return response.read().decode() if response.status == 200 else ""
+    return ""

@@ -5,7 +5,7 @@ Command:
         --input_file=gs://bucket/data/wiki-books \
         --eval_file=gs://bucket/data/wiki-books-eval \
         --spm_model_file=gs://bucket/30k-clean.model \
-        --output_dir=gs://bucket/runs/base --distribution=tpu --tpu_name=local
+        --output_dir=gs://bucket/runs/base --backend=jax --distribution=tpu
 Data: 16 GB of Wikipedia and books, `create_pretraining_data` with its defaults.
 Hardware: the authors used 64 to 512 cores of TPU v3.
 Expected result: the authors report (paper, Tables 2 and 5) 54.0% MLM and 86.5% SOP

@@ -202,7 +202,7 @@ class RunFolder:
             return
         now = environment[ONEDNN]
         if (before := self._recorded.get(ONEDNN, now)) != now:
-            message = "%s: began with %s=%s, continues with %s: results differ by rounding"
+            message = "%s: began with %s=%s, continues with %s: weights differ slightly"
             logging.warning(message, self.path, ONEDNN, before, now)
         if self._changed:
             changes = {

@@ -22,7 +22,7 @@ _FREE = (
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota"),
     *("while", "call", "conditional", "after-all", "partition-id", "opt-barrier"),
     "custom-call",  # of this program: names for memory that other instructions use
-    "async-start",  # here a SparseCore changes a few numbers
+    "async-start",  # what it calls is counted
 )
 # They read a part of their first operand, as large as their result.
 _SLICES = ("dynamic-slice", "slice", "gather")
@@ -150,8 +150,8 @@ def _executed(
             count = times * _trips(program, one)
             yield from _executed(program, one.called("body"), count, False)
         elif called := _CALLS.search(one.rest):
-            is_call = one.opcode == "call"
-            yield from _executed(program, called[1], times, is_fused or not is_call)
+            is_part = is_fused or one.opcode not in ("call", "async-start")
+            yield from _executed(program, called[1], times, is_part)
 
 
 def _trips(program: dict[str, Computation], loop: Instruction) -> int:
@@ -184,7 +184,7 @@ def _moved(one: Instruction, own: Computation, program) -> float:
     """Returns the bytes that an instruction moves from and to the large memory."""
     if one.opcode in _FREE or one.opcode.endswith(("-done", "-update")):
         return 0.0
-    if one.opcode in ("copy-start", "slice-start"):
+    if one.opcode == "copy-start":
         # The results are both ends, and something to wait for.
         ends = one.results[:2]
         return min(end.size for end in ends) * sum(end.is_in_hbm for end in ends)

@@ -134,7 +134,6 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
-        self._averages = []
         if self.ema_decay:
             # A variable that no gradient reaches is its own average.
             value_of = lambda v: lambda shape, dtype: ops.convert_to_tensor(v)  # noqa: E731
@@ -166,21 +165,20 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
         Or `average`, its exponential moving average, if there is an `ema_decay`.
         """
-        names = self.slot_names if self.built else ()
-        known = ", ".join(names) or "none before build"
-        require(name in names, f"slot must be one of {known}", name)
-        slots = {"m": self._m, "v": self._v, "average": self._averages}
+        slots = {"m": self._m, "v": self._v} if self.built else {}
+        if self.built and self.ema_decay:
+            slots["average"] = self._averages
+        known = ", ".join(slots) or "none before build"
+        require(name in slots, f"slot must be one of {known}", name)
         return slots[name][self._get_variable_index(variable)]
-
-    @property
-    def slot_names(self) -> tuple[str, ...]:
-        """Names of the slots that each variable has."""
-        return ("m", "v", "average") if self.ema_decay else ("m", "v")
 
     def has_updated(self, variable: keras.Variable) -> bool:
         """Returns whether a variable has ever had a gradient other than zeros."""
-        moments = (self.slot(variable, name) for name in ("m", "v"))
-        return any(ops.convert_to_numpy(m.value).any() for m in moments)
+        values = [self.slot(variable, name).value for name in ("m", "v")]
+        # Of one that is divided among processes, this one's parts tell.
+        parts = [getattr(v, "addressable_shards", None) for v in values]
+        values = [p.data for found in parts for p in found] if all(parts) else values
+        return any(ops.convert_to_numpy(v).any() for v in values)
 
     def uses_weight_decay(self, variable: keras.Variable) -> bool:
         """Returns whether the built optimizer decays this variable."""

@@ -98,10 +98,11 @@ class Update:
             return self._shardings
         specs = {name: [_EVERYWHERE] * len(v) for name, v in self.groups().items()}
         if self.shard_optimizer:
+            # Not averages: the chief alone evaluates and keeps them.
             slots = {
                 id(self.optimizer.slot(variable, name))
                 for variable in self.variables
-                for name in self.optimizer.slot_names
+                for name in ("m", "v")
             }
             specs["optimizer"] = [
                 _cut_evenly(v.shape, self.mesh.size) if id(v) in slots else _EVERYWHERE

@@ -1,9 +1,12 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
-# make test        ruff and all tests except the next three
+# make test        ruff and all tests except the next five
 # make test-broad  every case of what other tests show in one (long)
 # make test-peers  the comparisons with transformers, torch and KerasHub, and the tests
 #                  that need the messages of TensorFlow Serving, or the runtimes that
 #                  models are exported for
+# make test-backends  what Keras computes on JAX and PyTorch, and training on JAX
+# make test-plan   compiles training steps for TPUs, with libtpu in an environment of
+#                  its own
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
 # make docs        the documentation as a site, docs/_build/html: executes its pages and
@@ -25,6 +28,8 @@ SERVING_EXTRAS := serving,litert,onnx,openvino
 SERVING_TESTS = tests/export/c_api_test.py tests/export/server_files_test.py \
   tests/export/runtime_folder_test.py tests/export/runtime_example_test.py \
   tests/inference/converted_test.py tests/tools/export_test.py
+BACKENDS_TESTS := tests/training/jax tests/optimizers/backends_test.py \
+  tests/models/golden_tf1_test.py tests/layers/attention_test.py
 DEMO_FLAGS ?=
 # A warning is an error; all of them are shown.
 SPHINX_FLAGS ?= --fail-on-warning --keep-going --quiet
@@ -35,6 +40,7 @@ BEAM_VENV := $(VENV)-beam
 BEAM_NEEDS := absl-py google-crc32c hypothesis matplotlib numpy pytest \
   sentencepiece sentencex tokenizers tqdm
 BEAM_TF_VENV := $(VENV)-beam-tf
+PLAN_VENV := $(VENV)-plan
 BEAM_TF_NEEDS := h5py keras ml_dtypes safetensors tensorflow tensorflow-text
 CONSTRAINTS := requirements.txt requirements.lock pyproject.toml setup.py
 # A package index may fail once.
@@ -45,7 +51,7 @@ INSTALL = install() { $(BIN)/python -m pip install --quiet \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
-.PHONY: demo test test-broad test-peers test-beam docs notebooks linkcheck install \
+.PHONY: demo test test-broad test-peers test-backends test-plan test-beam docs notebooks linkcheck install \
   install-dev lint format lock clean
 
 demo: install
@@ -60,6 +66,16 @@ test-broad: $(VENV)/.installed-peers
 
 test-peers: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest tests/peers $(SERVING_TESTS) -m "not broad" \
+	  --durations=10 $(PYTEST_FLAGS)
+
+test-backends: $(VENV)/.installed-backends
+	$(BIN)/python -c "import jax, torch"  # where one is missing, tests are skipped
+	for backend in jax torch; do KERAS_BACKEND=$$backend $(BIN)/python -m pytest \
+	  tests/backends -m "not broad" --durations=10 $(PYTEST_FLAGS) || exit 1; done
+	$(BIN)/python -m pytest $(BACKENDS_TESTS) -m "not broad" --durations=10 $(PYTEST_FLAGS)
+
+test-plan: $(PLAN_VENV)/.installed
+	PYTHONPATH=. $(PLAN_VENV)/bin/python -m pytest tests/planning tests/tools/plan_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
 
 test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
@@ -118,6 +134,23 @@ $(VENV)/.installed-peers: $(VENV)/.installed-dev
 	@$(INSTALL) -e ".[dev,peers,$(SERVING_EXTRAS)]"
 	@touch $@
 
+$(VENV)/.installed-backends: $(VENV)/.installed-dev
+	@echo "Installing JAX and PyTorch into $(VENV)"
+	@$(INSTALL) -e ".[dev,jax,torch]"
+	@touch $@
+
+# libtpu would be asked for TPUs by every TensorFlow and JAX that finds it.
+$(PLAN_VENV)/.installed: $(VENV)/.installed-backends
+	@echo "Installing libtpu into $(PLAN_VENV)"
+	$(PYTHON) -m venv $(PLAN_VENV)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" \
+	  > $$(ls -d $(PLAN_VENV)/lib/python3.*/site-packages)/packages.pth
+	@grep '^libtpu==' requirements.lock > $(PLAN_VENV)/requirements
+	@install() { $(PLAN_VENV)/bin/python -m pip install --quiet --no-deps \
+	  --disable-pip-version-check -r $(PLAN_VENV)/requirements; }; \
+	  install || { sleep 5; install; }
+	@touch $@
+
 # $(call install_beam, environment, packages whose versions are those of the lock)
 define install_beam
 	@echo "Installing Apache Beam into $(1)"
@@ -142,7 +175,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,$(SERVING_EXTRAS),parquet,bpe,hub,docs]"
+	  ".[dev,peers,$(SERVING_EXTRAS),parquet,bpe,hub,docs,plan,torch]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \
@@ -152,5 +185,5 @@ lock:
 	rm -rf .build/lock
 
 clean:
-	rm -rf $(VENV) $(BEAM_VENV) $(BEAM_TF_VENV) .build docs/_build docs/_work dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BEAM_VENV) $(BEAM_TF_VENV) $(PLAN_VENV) .build docs/_build docs/_work dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

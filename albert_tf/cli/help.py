@@ -75,10 +75,10 @@ GROUPS = {
         "max_accuracy_drop ignore verify",
     ),
     "measurements": (
-        "topic steps rounds num_texts shapes recording_dir scale work_dir sst2_dir "
-        "cola_dir",
-        "max_bytes seconds sizes num_layers memory_megabytes memory_gigabytes "
-        "imitate_bfloat16",
+        "topic steps rounds num_texts shapes parts recording_dir scale work_dir "
+        "sst2_dir cola_dir",
+        "batches_file write_batches max_bytes seconds sizes num_layers "
+        "memory_megabytes memory_gigabytes imitate_bfloat16",
     ),
 }
 

@@ -1,8 +1,6 @@
 """Models in processes of their own, which compute when told, so that they take turns.
 
-A process has one framework, and its peak memory is that of its models alone. It imports
-the framework before it is told what to compute, so that this can begin while another
-one is measured.
+A process has one framework, and its peak memory is that of its models alone.
 """
 
 import dataclasses
@@ -133,6 +131,7 @@ class Contestant:
         self._process.join(5)
         if self._process.is_alive():
             self._process.kill()
+            self._process.join()  # until then it keeps memory of the device
 
     def _send(self, message) -> None:
         try:

@@ -124,6 +124,9 @@ class Group(NamedTuple):
 def run(settings: Settings, save: Callable[[Report], None]) -> Report:
     """Measures group after group.
 
+    Nothing else is on the device meanwhile: what would be prepared ahead takes memory
+    and time from what is measured.
+
     Args:
         settings: `Settings`.
         save: callable. Called with the report of what has been found so far.
@@ -131,14 +134,12 @@ def run(settings: Settings, save: Callable[[Report], None]) -> Report:
     Raises:
         UsageError: If there is no GPU, or a setting is out of its range.
     """
-    groups = list(_groups(settings))
     found: list[dict[str, Any]] = []
     device = ""
     report = gpu_page.to_report(found, device)
-    with contextlib.ExitStack() as stack:
-        ahead = _start(groups[0], stack)
-        for group, following in zip(groups, [*groups[1:], None], strict=True):
-            running, ahead = ahead, following and _start(following, stack)
+    for group in _groups(settings):
+        with contextlib.ExitStack() as stack:
+            running = {n: stack.enter_context(Contestant(n)) for n in group.cases}
             if not device:
                 device = running[_OURS].device()
                 if device == "cpu" and not settings.tiny:
@@ -150,8 +151,6 @@ def run(settings: Settings, save: Callable[[Report], None]) -> Report:
                 found.append({"part": group.part, "title": group.title, **row})
                 report = gpu_page.to_report(found, device)
                 save(report)
-            for contestant in running.values():
-                contestant.close()
     return report
 
 
@@ -165,24 +164,20 @@ def model_flops(config: AlbertConfig, batch: Mapping[str, np.ndarray]) -> int:
     return 3 * sum(n * config.flops_per_token(n) for n in lengths.tolist() if n)
 
 
-def _start(group: Group, stack: contextlib.ExitStack) -> dict[str, Contestant]:
-    return {name: stack.enter_context(Contestant(name)) for name in group.cases}
-
-
 def _measure(
     group: Group, running: Mapping[str, Contestant], rounds: int
 ) -> Iterator[dict[str, Any]]:
     """Yields what is found of the cases that take turns, as values for JSON."""
     facts, runs = {}, {}
     cases = {name: one for some in group.cases.values() for name, one in some.items()}
+    # One engine after another: while XLA compiles, it tries kernels on the device.
     for engine, some in group.cases.items():
-        running[engine].prepare(some)
-    for engine, contestant in running.items():
         try:
-            facts |= contestant.facts()
+            running[engine].prepare(some)
+            facts |= running[engine].facts()
         except DataError as e:
-            facts |= {name: {"failed": str(e)} for name in group.cases[engine]}
-        runs |= {n: functools.partial(contestant.run, n) for n in group.cases[engine]}
+            facts |= {name: {"failed": str(e)} for name in some}
+        runs |= {n: functools.partial(running[engine].run, n) for n in some}
     for names in group.turns:
         taking = {name: runs[name] for name in names if "failed" not in facts[name]}
         try:

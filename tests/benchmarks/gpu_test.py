@@ -145,6 +145,53 @@ def test_turns_are_as_long_as_a_clock_needs():
     assert steps == [2, 2, 25, 25, 25]
 
 
+def test_nothing_is_prepared_while_another_is_measured(monkeypatch):
+    calls: list[str] = []
+
+    class Recorded:
+        def __init__(self, engine: str):
+            self.engine = engine
+
+        def __enter__(self):
+            self.told("begins")
+            return self
+
+        def __exit__(self, *unused):
+            self.told("ends")
+
+        def told(self, what: str):
+            calls.append(f"{self.engine} {what}")
+
+        def device(self) -> str:
+            return H100
+
+        def prepare(self, cases):
+            self.told("prepares")
+            self.cases = cases
+
+        def facts(self):
+            self.told("has prepared")
+            return {name: {"first": 1.0} for name in self.cases}
+
+        def run(self, name: str, steps: int) -> float:
+            if calls[-1] != "turns":
+                calls.append("turns")
+            return float(steps)
+
+    monkeypatch.setattr(gpu, "Contestant", Recorded)
+    settings = gpu.Settings(parts=("sizes", "depth"), sizes=("base",), tiny=True)
+    report = gpu.run(settings, lambda report: None)
+    assert len(report.series["measured"]) == 6
+    ours, theirs = "jax", "transformers"
+    both = [f"{ours} begins", f"{theirs} begins"]
+    both += [f"{ours} prepares", f"{ours} has prepared"]
+    both += [f"{theirs} prepares", f"{theirs} has prepared", "turns"]
+    both += [f"{theirs} ends", f"{ours} ends"]
+    one = ["begins", "prepares", "has prepared"]
+    alone = [*(f"{ours} {what}" for what in one), "turns", f"{ours} ends"]
+    assert calls == both + alone
+
+
 @pytest.mark.slow
 def test_a_case_that_fails_does_not_end_the_process():
     good = Case(tiny.CONFIG, rows.random_batch(tiny.CONFIG, 2, 12), precision="float32")

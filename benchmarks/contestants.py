@@ -198,8 +198,9 @@ def median(found: Mapping[str, list[float]]) -> dict[str, float]:
 def _obey(line, engine: str) -> None:
     """Prepares the cases that are received; then computes steps for every message."""
     os.environ["KERAS_BACKEND"] = {"jax": "jax"}.get(engine, "tensorflow")
-    # Or JAX takes most of the memory at once, and there is none for the next.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    # JAX takes a half at once, for all of its programs. Told to take what it needs, it
+    # has kept three times that: what one program has freed is too small for the next.
+    os.environ.setdefault("XLA_CLIENT_MEM_FRACTION", "0.5")
     try:
         framework = _engine(engine)
         prepared: dict[str, Prepared] = {}

@@ -49,6 +49,7 @@ class Case:
         depth: str. Form of the encoder, as for `pretrain`.
         attention: str. `EAGER` or `FUSED`.
         compiled: bool. Whether `torch.compile` compiles transformers' model.
+        masked: bool. Whether transformers' step is given a mask that masks nothing.
     """
 
     config: AlbertConfig
@@ -58,6 +59,7 @@ class Case:
     depth: str = "unrolled"
     attention: str = FUSED
     compiled: bool = True
+    masked: bool = False
 
 
 @dataclasses.dataclass

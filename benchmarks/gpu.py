@@ -232,7 +232,10 @@ def _size(settings: Settings, size: str) -> Group:
         ours[gpu_page.PRODUCT] = Case(config, {}, PRODUCT)
     cases = {_OURS: ours}
     if _THEIRS in settings.engines:
-        cases[_THEIRS] = {gpu_page.THEIRS: Case(config, batch)}
+        cases[_THEIRS] = {
+            gpu_page.THEIRS: Case(config, batch),
+            gpu_page.THEIRS_MASKED: Case(config, batch, masked=True),
+        }
     names = [name for some in cases.values() for name in some]
     return Group("sizes", f"{size}, {rows} x {length}", cases, [names])
 

@@ -103,7 +103,7 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
         DataError: If a worker is not there in time, or the port is in use.
     """
     begun, told, absent = time.monotonic(), "", dict(addresses)
-    with _listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
+    with listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
         # One that has answered goes on; its port is closed until TensorFlow opens it.
         while True:
             there = dict(
@@ -125,7 +125,12 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
             time.sleep(_KNOCKS_EVERY)
 
 
-def _listen(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
+    """Opens a port of this machine to the knocks of other workers.
+
+    Raises:
+        DataError: If it is in use.
+    """
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:

@@ -54,7 +54,7 @@ def test_two_that_wait_for_each_other_find_each_other(sockets, capsys):
 
     def run(own, other):
         workers.wait_for({"x": f"127.0.0.1:{other}"}, own, timeout=60)
-        with workers._listen(own):  # as TensorFlow does
+        with workers.listen(own):  # as TensorFlow does
             both.wait(60)
 
     with concurrent.futures.ThreadPoolExecutor() as threads:

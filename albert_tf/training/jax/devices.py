@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 
 from albert_tf.errors import DataError, require
 from albert_tf.training.jax.update import AXIS
-from albert_tf.training.workers import find_cluster, share_by
+from albert_tf.training.workers import find_cluster, listen, share_by
 
 # How long JAX may take to connect workers that are all there, and to part.
 _CONNECT_SECONDS = 120
@@ -204,11 +204,15 @@ def _local_devices(number: int | None) -> list[jax.Device]:
 def _connect_workers(timeout: float) -> None:
     cluster = find_cluster(timeout)
     names = list(cluster.workers)
-    _initialize(
-        coordinator_address=cluster.workers[names[0]],
-        num_processes=len(names),
-        process_id=names.index(cluster.own),
-    )
+    number = names.index(cluster.own)
+    # JAX opens the first one's port only; others may still knock at this one's.
+    own = int(cluster.workers[cluster.own].rpartition(":")[2])
+    with listen(own) if number else contextlib.nullcontext():
+        _initialize(
+            coordinator_address=cluster.workers[names[0]],
+            num_processes=len(names),
+            process_id=number,
+        )
 
 
 def _initialize(**cluster) -> None:

@@ -192,3 +192,44 @@ def test_every_objective_has_a_case():
     covered = {case.get("learns", "albert") for case in CASES.values()}
     # The others have the terms and the model of one of these.
     assert covered | {"bert", "roberta"} == set(OBJECTIVES)
+
+
+DEPTHS = """
+import json
+import jax, numpy as np
+from albert_tf import AlbertConfig, create_optimizer
+from albert_tf.models.masked_lm import AlbertPretrainer
+from albert_tf.objectives.pretraining import ALBERT
+from albert_tf.training.jax.update import AXIS, Update
+from benchmarks.rows import random_batch
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), (AXIS,))
+found = {}
+for form in ("unrolled", "loop", "loop_remat"):
+    for layers in (6, 24):
+        config = AlbertConfig(
+            vocab_size=53, embedding_size=8, hidden_size=32, num_hidden_layers=layers,
+            num_attention_heads=2, intermediate_size=64, max_position_embeddings=64,
+        )
+        model = AlbertPretrainer(config, seed=3)
+        optimizer = create_optimizer("lamb", learning_rate=0.01, num_train_steps=9)
+        update = Update(model, ALBERT, optimizer, mesh, depth=form)
+        batch = update.batch_specs(random_batch(config, 4, 64))
+        program = update.compiled().lower(update.state_specs(), batch)
+        memory = program.compile().memory_analysis().temp_size_in_bytes
+        found[f"{form} {layers}"] = len(program.as_text().splitlines()), memory
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_loops_are_as_long_for_any_depth_and_keep_little(run_python):
+    pytest.importorskip("jax")
+    done = run_python("-c", DEPTHS, KERAS_BACKEND="jax", **QUICK)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    for form, least, most in (("unrolled", 2, 4), ("loop", 1, 1), ("loop_remat", 1, 1)):
+        lines = [found[f"{form} {layers}"][0] for layers in (6, 24)]
+        assert least <= lines[1] / lines[0] <= 1.01 * most, form
+    memory = {form: found[f"{form} 24"][1] for form in ("unrolled", "loop_remat")}
+    assert memory["unrolled"] > 5 * memory["loop_remat"]

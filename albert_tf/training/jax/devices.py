@@ -8,9 +8,7 @@ import atexit
 import contextlib
 import http.client
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -221,6 +219,8 @@ def _initialize(**cluster) -> None:
     Raises:
         DataError: If they answer, but cannot be connected.
     """
+    # It would catch SIGTERM, and only take note.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             initialization_timeout=_CONNECT_SECONDS,
@@ -230,10 +230,6 @@ def _initialize(**cluster) -> None:
     except (RuntimeError, ValueError) as e:
         reason = str(e).partition("\n")[0]
         raise DataError(f"the workers answer, but cannot be connected: {reason}") from e
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            # JAX has put one in its place that only takes note.
-            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _tpus() -> list[jax.Device]:

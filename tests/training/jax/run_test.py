@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 
@@ -96,8 +97,24 @@ def test_a_worker_that_dies_ends_the_others(values, tmp_path, victim):
     processes = begin_all("pretrain", given, 2)
     wait_for_step(tmp_path / "run", 10, *processes)
     processes.pop(victim).kill()
-    for line in refused(*processes, timeout=150):
-        assert "another worker of the run does not answer" in line
+    if victim == 0:  # JAX itself ends those that lose it, which coordinates
+        processes[0].communicate(timeout=150)
+        assert processes[0].returncode not in (0, None)
+        return
+    (line,) = refused(*processes, timeout=150)
+    assert "another worker of the run does not answer" in line
+
+
+@pytest.mark.broad
+def test_a_worker_that_is_asked_to_end_ends_both(values, tmp_path):
+    given = on_jax(values(tmp_path, "run", num_train_steps=2000, eval_steps=2000))
+    processes = begin_all("pretrain", given, 2)
+    wait_for_step(tmp_path / "run", 10, *processes)
+    processes[1].send_signal(signal.SIGTERM)
+    for process in processes:
+        _, errors = process.communicate(timeout=150)
+        assert process.returncode == 143, errors[-3000:]
+        assert "stopped at step" in errors
 
 
 def test_workers_with_other_settings_are_refused(values, tmp_path):

@@ -29,6 +29,7 @@ hypothesis.settings.load_profile("repeatable")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PEERS = ROOT / "tests" / "peers"
+BACKENDS = ROOT / "tests" / "backends"
 
 
 def pytest_ignore_collect(
@@ -36,8 +37,11 @@ def pytest_ignore_collect(
 ) -> bool | None:
     """Leaves tests/peers out where the peers are absent, unless asked for by name.
 
-    And where they are not wanted, because importing them takes long.
+    And where they are not wanted, because importing them takes long. tests/backends is
+    left out with TensorFlow.
     """
+    if BACKENDS in (collection_path, *collection_path.parents):
+        return True if os.environ["KERAS_BACKEND"] == "tensorflow" else None
     if collection_path != PEERS or any("peers" in str(arg) for arg in config.args):
         return None
     present = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))

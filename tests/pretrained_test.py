@@ -58,8 +58,10 @@ def test_a_loaded_model_knows_its_pad_id_and_keeps_its_tokenizer(folder, tmp_pat
     model = albert_tf.from_pretrained(folder)
     assert model.pad_id == model.preprocessor.tokenizer.pad_id == 0
     ready = model.preprocessor(TEXTS)
-    logits = model(ready)
-    np.testing.assert_array_equal(model({"token_ids": ready["token_ids"]}), logits)
+    fewer = {"token_ids": ready["token_ids"]}
+    np.testing.assert_array_equal(
+        model.predict_on_batch(fewer), model.predict_on_batch(ready)
+    )
     model.save_pretrained(tmp_path / "m")
     again = albert_tf.from_pretrained(tmp_path / "m")
     assert again.preprocessor.tokenizer.sha256 == model.preprocessor.tokenizer.sha256
@@ -176,6 +178,10 @@ def test_model_checkpoint_continues_in_a_new_process(folder, tmp_path, run_pytho
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="Keras gives every input a length of its own",
+)
 @pytest.mark.parametrize(
     "name", ["AlbertTextClassifier", "AlbertPretrainer", "AlbertMultipleChoice"]
 )

@@ -118,5 +118,12 @@ def repeat(
         from albert_tf.kernels import depth
 
         return depth.repeat(body, x, count, weights, recompute)
-    step = lambda number, x: body(number, x, weights)  # noqa: E731
+    # What a loop adds up for a weight has the dtype of the tensor outside of it, and
+    # bfloat16 would lose the last of many addends.
+    wide = [ops.cast(w, keras.backend.result_type(w.dtype, "float32")) for w in weights]
+
+    def step(number, x):
+        own = [ops.cast(w, like.dtype) for w, like in zip(wide, weights, strict=True)]
+        return body(number, x, own)
+
     return ops.fori_loop(0, count, keras.remat(step) if recompute else step, x)

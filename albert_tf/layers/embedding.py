@@ -100,12 +100,16 @@ class FactorizedEmbedding(ConfiguredLayer):
 
     def _positions(self, token_ids, position_ids):
         length, longest = token_ids.shape[1], self.config.max_position_embeddings
-        if position_ids is None and length is not None and length > longest:
+        offset = self.config.position_offset
+        if position_ids is None and not isinstance(length, int | None):
+            # In JAX, an unknown length can neither be compared nor cut from a table.
+            position_ids = None if offset else ops.arange(length)
+        elif position_ids is None and length is not None and length > longest:
             raise ValueError(
                 f"sequence length must be at most max_position_embeddings={longest}, "
                 f"received {length}"
             )
-        if offset := self.config.position_offset:
+        if offset:
             position_ids = _offset_positions(token_ids, position_ids, offset)
         if position_ids is not None:
             return _look_up(self.position_embeddings, position_ids)

@@ -29,7 +29,6 @@ class _Classifier(HeadModel):
 
     head: str  # the name of its row in `HEADS`
     has_dropout = True
-    pooler_dropout = None
 
     def __init__(
         self, config: AlbertConfig, *, num_labels: int | None = None, **kwargs
@@ -46,6 +45,8 @@ class _Classifier(HeadModel):
         rate = self.config.classifier_dropout_prob if self.has_dropout else 0.0
         self.dropout = self.add_dropout(rate, 6)
         self.classifier = self.add_dense(self.num_labels, "classifier", 7)
+        # Not of the class, where PyTorch would find it before the layer.
+        self.pooler_dropout = None
 
     def build(self, input_shape=None):
         if self.built:

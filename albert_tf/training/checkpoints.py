@@ -118,6 +118,7 @@ class TrainingCheckpoints:
         self.folder = files.join(folder, helper) if helper else os.fspath(folder)
         if helper:
             files.remove_tree(self.folder)  # A killed run left it behind.
+        self._copied: int | None = None
         # The step restored or written last: that checkpoint is whole.
         self._last: int | None = None
         self._thread = ThreadPoolExecutor(1) if asynchronous else None
@@ -154,8 +155,12 @@ class TrainingCheckpoints:
                 could not be, although this one is being written.
         """
         failed = self._ended()
-        for copy, variable in self._copies:
-            copy.assign(value_of(variable))
+        # Once a step: another attempt is this worker's alone, and values may have to be
+        # gathered from all.
+        if self._copied != self.step:
+            for copy, variable in self._copies:
+                copy.assign(value_of(variable))
+            self._copied = self.step
         if self._thread is None:
             self._write(self.step)
             return
@@ -321,6 +326,7 @@ class TrainingCheckpoints:
         return None
 
     def _restore(self, path: str) -> None:
+        self._copied = None
         self.checkpoint.restore(streams.literal(path)).assert_consumed()
         if not self._is_native:
             for copy, variable in self._copies:

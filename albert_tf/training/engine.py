@@ -9,11 +9,13 @@ import keras
 if keras.backend.backend() == "jax":
     from albert_tf.training.jax.devices import Devices as Strategy
     from albert_tf.training.jax.devices import (
+        bring_home,
         create_strategy,
         default_strategy,
         helper_name,
         is_one_of_several,
         is_tpu,
+        leave_together,
         make_deterministic,
         num_shares,
         share,
@@ -26,11 +28,13 @@ else:
 
     from albert_tf.training.tensorflow.step import EvaluationStep, TrainStep, distribute
     from albert_tf.training.tensorflow.strategy import (
+        bring_home,
         create_strategy,
         default_strategy,
         helper_name,
         is_one_of_several,
         is_tpu,
+        leave_together,
         make_deterministic,
         num_shares,
         share,
@@ -44,12 +48,14 @@ __all__ = [
     "EvaluationStep",
     "Strategy",
     "TrainStep",
+    "bring_home",
     "create_strategy",
     "default_strategy",
     "distribute",
     "helper_name",
     "is_one_of_several",
     "is_tpu",
+    "leave_together",
     "make_deterministic",
     "num_shares",
     "share",

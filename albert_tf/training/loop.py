@@ -143,7 +143,8 @@ def train(
                 callback.on_log(values)
             sums = _Sums(step)
             again = "it is tried again now"
-            save |= unsaved or not _tried(checkpoints.check, progress, again)
+            unsaved |= not _tried(checkpoints.check, progress, again)
+            save |= any(share(step.strategy, unsaved))  # in all workers, or in none
         with watch.paused():
             if save:
                 must = stop or done == end

@@ -23,9 +23,11 @@ from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.engine import (
     Strategy,
     TrainStep,
+    bring_home,
     create_strategy,
     distribute,
     helper_name,
+    leave_together,
     share,
     worker_errors,
 )
@@ -76,7 +78,7 @@ class Run(abc.ABC):
 
     Args:
         settings: `TrainingSettings`.
-        strategy: `engine.Strategy`.
+        strategy: `engine.Strategy`, or None where only inputs are read.
 
     Attributes:
         helper: str. Name of a worker that is not the chief; empty in the chief.
@@ -89,10 +91,10 @@ class Run(abc.ABC):
     title: str
     asynchronous = False
 
-    def __init__(self, settings: Any, strategy: Strategy):
+    def __init__(self, settings: Any, strategy: Strategy | None):
         self.settings = settings
         self.strategy = strategy
-        self.helper = helper_name(strategy)
+        self.helper = helper_name(strategy) if strategy else ""
         self.facts: dict[str, Any] = {}
         self.folder: RunFolder
         self.step: TrainStep
@@ -168,11 +170,14 @@ class Run(abc.ABC):
             self.step = self.make_step()
         if self.helper:
             self.train()
+            leave_together(self.strategy)
             return None
         # Nothing is written or removed before all that can be wrong has been checked.
         with self.folder.taken():
             self.train()
-            return self.finish()
+            result = self.finish()
+        leave_together(self.strategy)
+        return result
 
     def build_step(
         self,
@@ -283,5 +288,6 @@ class Run(abc.ABC):
                     self.diverged(e)
                     return False
                 lines.append({"split": "eval", "step": phase.last_step})
+        bring_home(self.strategy, step.model)
         self.trained(checkpoints.step)
         return True

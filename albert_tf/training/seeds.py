@@ -17,7 +17,6 @@ from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import files
 from albert_tf.training.callbacks import lower_is_better
-from albert_tf.training.engine import default_strategy
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.finetune import Finetuning, finetune_once
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -59,7 +58,7 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
             "distribution=multi_worker, whose workers would have to agree on them"
         )
     settings = prepared(settings)
-    command = Finetuning(settings, default_strategy())
+    command = Finetuning(settings, None)
     command.read = read
     with command.read_inputs() as content:
         origin = command.start.origin

@@ -1,4 +1,4 @@
-"""What every backend of Keras computes, with the one that `KERAS_BACKEND` names.
+"""What JAX and PyTorch compute, in the process that `KERAS_BACKEND` has chosen one for.
 
-`make test` runs these tests with TensorFlow, `make test-backends` with the others.
+`make test-backends` runs these tests; with TensorFlow they are left out.
 """

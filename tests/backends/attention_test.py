@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.errors import UsageError
 from albert_tf.layers.attention import FUSED, MATMUL, Readers, attention_form
 from albert_tf.layers.depth import depth_form
 from albert_tf.layers.encoder import SharedEncoder
@@ -21,9 +20,6 @@ ROWS = {
     "padded": {"padding_mask": PADDED.astype("int32")},
     "packed": {"pack_ids": np.array(PACKED, "int32")},
 }
-needs_fused = pytest.mark.skipif(
-    BACKEND == "tensorflow", reason="TensorFlow has no fused attention"
-)
 
 
 def make(dtype="float32", **changes):
@@ -48,7 +44,6 @@ def train(encoder, form, depth="unrolled", training=False, **rows):
     return value_and_gradients(run, encoder.trainable_variables)
 
 
-@needs_fused
 @pytest.mark.parametrize("depth", ["unrolled", "loop", "loop_remat"])
 @pytest.mark.parametrize("rows", ROWS)
 def test_float32(rows, depth):
@@ -57,7 +52,6 @@ def test_float32(rows, depth):
     assert_close(train(encoder, FUSED, depth, **ROWS[rows]), right, 1e-5, 1e-5)
 
 
-@needs_fused
 @pytest.mark.parametrize("rows", ROWS)
 def test_bfloat16(rows):
     encoder = make("mixed_bfloat16", initializer_range=0.1)
@@ -65,7 +59,6 @@ def test_bfloat16(rows):
     assert_close(train(encoder, FUSED, **ROWS[rows]), right, 0.02, 0.02)
 
 
-@needs_fused
 def test_a_row_without_tokens_attends_as_if_unmasked():
     encoder = make()
     whole = train(encoder, MATMUL)
@@ -76,7 +69,6 @@ def test_a_row_without_tokens_attends_as_if_unmasked():
     assert_close(train(encoder, MATMUL, padding_mask=mask), whole, 1e-3, 1e-3)
 
 
-@needs_fused
 def test_readers_find_their_tokens():
     encoder = make()
     rows = ROWS["padded"] | {"readers": Readers(np.arange(B, dtype="int32") * T + 3)}
@@ -85,7 +77,6 @@ def test_readers_find_their_tokens():
     assert_close(train(encoder, FUSED, **rows), right, 1e-5, 1e-5)
 
 
-@needs_fused
 def test_dropout():
     # The same masks of hidden states, where no token moves.
     rows = {"padding_mask": np.sort(PADDED.astype("int32"))[:, ::-1], "training": True}
@@ -99,7 +90,6 @@ def test_dropout():
     assert_close(train(encoder, FUSED, **rows), right, 0, 0)
 
 
-@needs_fused
 def test_who_asks_for_probabilities_gets_them():
     encoder = make()
     x = np.zeros((B, T, E), "float32")
@@ -107,15 +97,6 @@ def test_who_asks_for_probabilities_gets_them():
         found = encoder(x, **ROWS["padded"])
         assert encoder(x, **ROWS["padded"], every_layer=False).attentions == ()
     assert [tuple(p.shape) for p in found.attentions] == 3 * [(B, 2, T, T)]
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="It has a fused attention")
-def test_tensorflow_has_none():
-    with (
-        attention_form(FUSED),
-        pytest.raises(UsageError, match="tensorflow has no fused"),
-    ):
-        make()(np.zeros((B, T, E), "float32"), every_layer=False)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="Only JAX calls cuDNN")

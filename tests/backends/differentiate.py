@@ -27,20 +27,6 @@ def value_and_gradients(
     return [a.astype("float32") for a in arrays]
 
 
-def _tensorflow(loss, variables):
-    import tensorflow as tf
-
-    @tf.function(autograph=False)
-    def run():
-        with tf.GradientTape() as tape:
-            total, y = loss()
-        values = [v.value for v in variables]
-        found = tape.gradient(total, values, unconnected_gradients="zero")
-        return y, [tf.convert_to_tensor(g) for g in found]
-
-    return run()
-
-
 def _jax(loss, variables):
     import jax
 

@@ -21,6 +21,7 @@ from albert_tf.layers.attention import (
     attention_form,
     choose_attention,
 )
+from albert_tf.layers.encoder import SharedEncoder
 from tests.tiny import CONFIG
 
 B, T, D, N = 2, 7, 12, 3
@@ -89,16 +90,29 @@ def test_choice(choice, changes):
     assert choose_attention(**values) == choice
 
 
-def test_forms_that_do_not_exist():
+def test_forms_that_are_refused():
     with (
         pytest.raises(UsageError, match="'flash': must be 'auto'"),
         attention_form("flash"),
     ):
         pass
+    encoder = SharedEncoder(CONFIG)
+    encoder.build()
+    with (
+        attention_form("fused"),
+        pytest.raises(UsageError, match="tensorflow has no fused"),
+    ):
+        encoder(np.zeros((B, T, 6), "float32"), every_layer=False)
 
 
 @pytest.mark.parametrize(
-    "flags, expected", [("", 9), ("--x=1 --xla_gpu_deterministic_ops=true", 0)]
+    "flags, expected",
+    [
+        ("", 9),
+        ("--x=1 --xla_gpu_deterministic_ops=true", 0),
+        ("--xla_gpu_deterministic_ops", 0),
+        ("--xla_gpu_deterministic_ops=true --xla_gpu_deterministic_ops=false", 9),
+    ],
 )
 def test_a_fixed_order_leaves_cudnn_out(monkeypatch, flags, expected):
     jax = pytest.importorskip("jax")

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from albert_tf.heads import HEADS, all_rows, find
 from albert_tf.models.backbone import AlbertBackbone
@@ -47,7 +48,7 @@ def make_inputs(head):
 
 def flat(outputs):
     return {
-        str(k): keras.ops.convert_to_numpy(keras.ops.cast(v, "float32"))
+        str(k): ops.convert_to_numpy(ops.cast(v, "float32"))
         for k, v in (outputs if isinstance(outputs, dict) else {0: outputs}).items()
     }
 
@@ -84,7 +85,7 @@ def test_weight_names_do_not_depend_on_the_model(head):
 def test_seeds_decide_the_initial_weights(head):
     one, two, other = (weight_names(make_model(head, seed=s)) for s in (3, 3, 4))
     for name in one:
-        a, b, c = (weights[name].numpy() for weights in (one, two, other))
+        a, b, c = (ops.convert_to_numpy(w[name]) for w in (one, two, other))
         np.testing.assert_array_equal(a, b)
         if a.ndim == 2:
             assert np.abs(a - c).max() > 0.1, name
@@ -136,7 +137,8 @@ def test_ids_may_be_floats(head):
 
 @pytest.mark.parametrize("head", MODELS)
 def test_a_functional_model_around_it(head):
-    model, inputs = make_model(head), make_inputs(head)
+    # PyTorch gets numbers for unknown lengths from Keras: 83 and 83 * 83.
+    model, inputs = make_model(head, max_position_embeddings=89), make_inputs(head)
     symbolic = {
         name: keras.Input((None,) * (value.ndim - 1), dtype="int32", name=name)
         for name, value in inputs.items()
@@ -228,5 +230,4 @@ def test_masked_lm_is_the_pretrainer_without_its_other_head():
     inputs, theirs = make_inputs("pretraining"), weight_names(pretrainer)
     for name, weight in weight_names(model).items():
         weight.assign(theirs[name])
-    expected = pretrainer(inputs)["mlm_logits"]
-    np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
+    assert_equal_outputs(model(inputs), pretrainer(inputs)["mlm_logits"], atol=1e-6)

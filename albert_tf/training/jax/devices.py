@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from albert_tf.errors import DataError, require
+from albert_tf.kernels.attention import adds_in_order
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by
 
@@ -96,6 +97,7 @@ def create_strategy(
 
 def default_strategy() -> Devices:
     """Returns the device of a program that does not choose any."""
+    _leave_to_jax()
     return Devices(jax.local_devices()[:1])
 
 
@@ -121,7 +123,29 @@ def num_shares(devices: Devices) -> int:
 
 
 def make_deterministic() -> None:
-    """Does nothing: `cli.start.use_backend` asks XLA for it, before JAX starts."""
+    """Warns if XLA was not asked for it before JAX started, as `cli.start` does."""
+    if jax.default_backend() == "gpu" and not adds_in_order():
+        logging.warning(
+            "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for runs "
+            "that give the same bits"
+        )
+
+
+def bring_home(devices: Devices, model: keras.Model) -> None:
+    """Gives each process weights of its own, to compute with alone.
+
+    Args:
+        devices: `Devices`. Those of the run.
+        model: Keras model of the run.
+    """
+    if is_one_of_several(devices):
+        for variable in model.variables:
+            variable.assign(value_of(variable))
+
+
+def leave_together(devices: Devices) -> None:
+    """Returns when all processes have called it: JAX ends those that one has left."""
+    share(devices, None)
 
 
 def share(devices: Devices, value: Any) -> list[Any]:
@@ -210,6 +234,8 @@ def _connect_workers(timeout: float) -> None:
             coordinator_address=cluster.workers[names[0]],
             num_processes=len(names),
             process_id=number,
+            # Under SLURM or Open MPI it would take one GPU for each process.
+            cluster_detection_method="deactivate",
         )
 
 

@@ -235,19 +235,31 @@ def _placed(
     mesh: jax.sharding.Mesh,
     places: Sequence[NamedSharding] | None = None,
 ) -> list[jax.Array]:
-    """Returns the values of variables where they are wanted; by default, everywhere."""
+    """Brings the values of variables to where they are wanted; by default, everywhere.
+
+    One after another, so that no device holds all of them twice.
+
+    Returns:
+        The values, which the variables have from now on.
+    """
     places = places or [NamedSharding(mesh, _EVERYWHERE)] * len(variables)
-    return [_put(v.value, place) for v, place in zip(variables, places, strict=True)]
+    return [_put(v, place) for v, place in zip(variables, places, strict=True)]
 
 
-def _put(value, place):
+def _put(variable, place):
+    value = variable.value
     # Not `is_equivalent_to`: JAX would compile once more for another kind of the same.
     if value.sharding == place:
         return value
+    if not value.is_fully_addressable:
+        # Of devices of all processes, for those of this one; nothing is copied.
+        parts = [shard.data for shard in value.addressable_shards]
+        return jax.make_array_from_single_device_arrays(value.shape, place, parts)
     # The same in all processes: it was made from the same seed or files.
-    value = _on_this_device(value)
     given = np.asarray(value)
-    return jax.make_array_from_callback(given.shape, place, lambda part: given[part])
+    value = jax.make_array_from_callback(given.shape, place, lambda part: given[part])
+    variable.assign(value)
+    return value
 
 
 def _on_this_device(value):

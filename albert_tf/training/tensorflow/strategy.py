@@ -218,6 +218,14 @@ def make_deterministic() -> None:
     tf.config.experimental.enable_op_determinism()
 
 
+def bring_home(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
+    """Does nothing: every process can read all weights by itself."""
+
+
+def leave_together(strategy: tf.distribute.Strategy) -> None:
+    """Does nothing: a process may end before the others."""
+
+
 def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether other processes run the same program for this run."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)

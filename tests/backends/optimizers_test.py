@@ -1,6 +1,6 @@
-"""The package runs on the other Keras backends, without TensorFlow."""
+"""The optimizers change weights as with TensorFlow, and without it."""
 
-import importlib.util
+import os
 
 import pytest
 
@@ -52,16 +52,13 @@ assert keras.backend.backend() == "tensorflow" or "tensorflow" not in sys.module
 """
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_backend_equals_tensorflow(backend, run_python):
+def test_updates_equal_those_of_tensorflow(run_python):
     def run(backend):
         done = run_python("-c", PROGRAM, KERAS_BACKEND=backend)
         assert done.returncode == 0, done.stderr[-3000:]
         return [float(word) for word in done.stdout.split()]
 
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-    values = run(backend)
+    values = run(os.environ["KERAS_BACKEND"])
     assert len(values) == 2 * 18 + 2 * (2 * 18 + 3)
     assert values[-3:] == [2**14, 1, 3]
     assert values == pytest.approx(run("tensorflow"), abs=1e-6)

@@ -1,0 +1,79 @@
+"""Layers in a loop are the same function as layers one after another."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.layers.attention import Readers
+from albert_tf.layers.depth import depth_form
+from albert_tf.layers.encoder import SharedEncoder
+from albert_tf.layers.ops import StepSeeds
+from tests.backends.differentiate import assert_close, value_and_gradients
+from tests.tiny import tiny_config
+
+B, T, E = 2, 7, 6
+LOOPS = ("loop", "loop_remat")
+# Shared by all; by groups of inner blocks.
+TABLES = {
+    "all": {"num_hidden_layers": 5},
+    "both": {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
+}
+DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
+
+
+def make(dtype="float32", **changes):
+    config = tiny_config(**{"initializer_range": 0.2, **DROPOUT, **changes})
+    encoder = SharedEncoder(config, 3, dtype=dtype)
+    encoder.build()
+    rng = np.random.default_rng(1)
+    for weight in encoder.trainable_weights:  # norms and biases, too
+        weight.assign(keras.ops.add(weight, 0.1 * rng.normal(size=weight.shape)))
+    return encoder
+
+
+def train(encoder, form, readers=None):
+    x = np.random.default_rng(0).normal(size=(B, T, E)).astype("float32")
+    mask = np.array([[1] * 7, [1] * 4 + [0] * 3], "int32")
+    ways = {"training": True, "readers": readers, "every_layer": False}
+    if readers is None:
+        ways["padding_mask"] = mask
+    else:
+        ways["pack_ids"] = 1 + np.cumsum(mask, -1, dtype="int32") // 4
+
+    def run():
+        with depth_form(form):
+            found = encoder(x, seeds=StepSeeds(3, 5), **ways)
+        return found.sequence_output
+
+    return value_and_gradients(run, encoder.trainable_variables)
+
+
+@pytest.mark.parametrize("form", LOOPS)
+@pytest.mark.parametrize("table", TABLES)
+def test_float32(table, form):
+    encoder = make(**TABLES[table])
+    assert_close(train(encoder, form), train(encoder, "unrolled"), 2e-6, 1e-5)
+
+
+@pytest.mark.parametrize("form", LOOPS)
+def test_readers_are_outside_of_the_loop(form):
+    encoder = make(**TABLES["all"])
+    readers = Readers(np.arange(B, dtype="int32") * T)
+    right = train(encoder, "unrolled", readers)
+    assert right[0].shape == (B, 1, 12)
+    assert_close(train(encoder, form, readers), right, 2e-6, 1e-5)
+
+
+@pytest.mark.parametrize("form", LOOPS)
+def test_bfloat16(form):
+    encoder = make("mixed_bfloat16", **TABLES["all"])
+    assert_close(train(encoder, form), train(encoder, "unrolled"), 0.02, 0.02)
+
+
+def test_gradients_in_a_loop_are_summed_in_float32():
+    # bfloat16 would lose the last of many addends.
+    sizes = {"num_hidden_layers": 48, **dict.fromkeys(DROPOUT, 0.0)}
+    exact = train(make(**sizes), "loop")
+    encoder = make("mixed_bfloat16", **sizes)
+    for form in LOOPS:
+        assert_close(train(encoder, form), exact, 0.02, 0.015)

@@ -28,8 +28,11 @@ SERVING_EXTRAS := serving,litert,onnx,openvino
 SERVING_TESTS = tests/export/c_api_test.py tests/export/server_files_test.py \
   tests/export/runtime_folder_test.py tests/export/runtime_example_test.py \
   tests/inference/converted_test.py tests/tools/export_test.py
-BACKENDS_TESTS := tests/training/jax tests/optimizers/backends_test.py \
-  tests/models/golden_tf1_test.py tests/layers/attention_test.py
+# They run once with each other backend of Keras; small programs, quickly compiled.
+BACKEND_TESTS = tests/backends tests/models/backbone_test.py tests/models/base_test.py \
+  tests/models/classifiers_test.py tests/pretrained_test.py
+BACKEND_FLAGS = -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not broad" \
+  --durations=10 $(PYTEST_FLAGS)
 DEMO_FLAGS ?=
 # A warning is an error; all of them are shown.
 SPHINX_FLAGS ?= --fail-on-warning --keep-going --quiet
@@ -70,9 +73,11 @@ test-peers: $(VENV)/.installed-peers
 
 test-backends: $(VENV)/.installed-backends
 	$(BIN)/python -c "import jax, torch"  # where one is missing, tests are skipped
-	for backend in jax torch; do KERAS_BACKEND=$$backend $(BIN)/python -m pytest \
-	  tests/backends -m "not broad" --durations=10 $(PYTEST_FLAGS) || exit 1; done
-	$(BIN)/python -m pytest $(BACKENDS_TESTS) -m "not broad" --durations=10 $(PYTEST_FLAGS)
+	for backend in jax torch; do \
+	  JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=$$backend \
+	  $(BIN)/python -m pytest $(BACKEND_TESTS) $(BACKEND_FLAGS) || exit 1; done
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest \
+	  tests/training/jax tests/layers/attention_test.py $(BACKEND_FLAGS)
 
 test-plan: $(PLAN_VENV)/.installed
 	PYTHONPATH=. $(PLAN_VENV)/bin/python -m pytest tests/planning tests/tools/plan_test.py \

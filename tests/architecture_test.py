@@ -208,8 +208,8 @@ def test_files_and_functions_stay_small():
 
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
-MOST_CODE = {"albert_tf": 30_440, "tests": 32_290}
-MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 228, 26, 444
+MOST_CODE = {"albert_tf": 32_200, "tests": 34_300}
+MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 247, 27, 466
 
 
 def code_lines(path: pathlib.Path) -> int:

@@ -92,7 +92,7 @@ class Settings:
         fits = len(self.sizes) > 0 and set(self.sizes) <= set(_ROWS)
         require(fits, f"--sizes must be some of {', '.join(_ROWS)}", self.sizes)
         needs = PACKED in self.parts and not self.rows_file
-        rule = "--batches_file: required for the part packed; --write_batches makes it"
+        rule = "--parts=packed requires --batches_file, which --write_batches makes"
         require(not needs, rule, self.rows_file)
 
     def config(self, size: str) -> AlbertConfig:

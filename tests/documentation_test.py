@@ -36,6 +36,7 @@ NOT_RUN = [
     (".*", r"dask .*|.*--runner=.*", "needs Apache Beam"),
     (".*", r".*import optuna.*", "needs Optuna"),
     (r"docs/tpu\.md", r"(?!albert-tf ).*", "needs a TPU in the cloud"),
+    (r"docs/training\.md", r".*runs/h100.*", "needs a GPU"),
     (r"docs/claims\.md", r"albert-tf inspect .*", "needs the models of a study"),
     (
         r"docs/guides/(?!my_language).*",

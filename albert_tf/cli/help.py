@@ -42,9 +42,9 @@ GROUPS = {
         "doc_stride max_query_length",
     ),
     "training": (
-        "config recipe objective learning_rate num_train_epochs num_train_steps "
+        "config objective learning_rate num_train_epochs num_train_steps "
         "train_batch_size seed precision",
-        "num_warmup_steps pair_loss_weight max_span span_edges "
+        "recipe num_warmup_steps pair_loss_weight max_span span_edges "
         "generator_size generator_layers embedding_sharing share_encoder temperature "
         "disallow_correct optimizer "
         "learning_rate_schedule scale_learning_rate num_decay_steps poly_power "
@@ -61,8 +61,8 @@ GROUPS = {
         "export_weights async_checkpoint",
     ),
     "devices and speed": (
-        "distribution num_processes num_workers runner",
-        "num_devices tpu_name allow_tpu_pod worker_timeout backend depth "
+        "backend distribution num_processes num_workers runner",
+        "num_devices tpu_name allow_tpu_pod worker_timeout depth "
         "shard_optimizer jit_compile fuse_elementwise deterministic "
         "iterations_per_loop predict_batch_size batch_size block_size "
         "max_batch_tokens rows_per_part beam_option",

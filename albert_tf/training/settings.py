@@ -60,8 +60,8 @@ class TrainingSettings:
         backend: What trains: tensorflow, or jax, which the extra of that name installs.
             The numbers are the same but for rounding, new weights and the masks of
             dropout.
-        distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu (with
-            --backend=tensorflow, the packages of requirements-tpu.txt).
+        distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu (use
+            --backend=jax; docs/tpu.md).
         num_devices: With --distribution=mirrored: number of GPUs, or of logical CPU
             devices.
         tpu_name: With --distribution=tpu: name or address of the TPU; local on a TPU

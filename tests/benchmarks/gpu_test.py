@@ -123,7 +123,7 @@ def test_page_of_attention():
     [
         ({"parts": ("a",)}, "--parts must be some of sizes, table, packed, depth"),
         ({"sizes": ()}, "--sizes must be some of base, "),
-        ({"parts": ("packed",)}, "--batches_file: required for the part packed"),
+        ({"parts": ("packed",)}, "--parts=packed requires --batches_file"),
     ],
 )
 def test_settings_that_cannot_be_measured(changes, message):

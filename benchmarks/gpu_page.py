@@ -69,9 +69,10 @@ _NOTES = (
     "with AdamW, clipped gradients and bfloat16 over float32 weights. Full rows are "
     "given to transformers without a mask and with one that masks nothing; the faster "
     "counts.",
-    "* peak memory: the most that a process has allocated on the device. Of the forms "
-    "of the depth and of the attention: arguments, results and temporaries of the "
-    "program that XLA has compiled.",
+    "* peak memory: the most that a process has allocated on the device until then: it "
+    "is cumulative, so a case that follows a larger one of the same process shows the "
+    "larger number. Of the forms of the depth and of the attention: arguments, results "
+    "and temporaries of the program that XLA has compiled.",
     "* Attention: forward and backward pass, or forward pass alone, of the encoder of "
     "albert_base, with a mask. Milliseconds and MiB of two products and a softmax / of "
     "the fused kernel, and by how many % of the latter the former needs more, as "
@@ -142,7 +143,7 @@ def _steps(
             "tokens/s": f"{one['tokens'] / seconds:,.0f}" if "tokens" in one else "-",
             "TFLOP/s": f"{speed:,.0f}",
             "of the peak": f"{used:.1%}" if used else "-",
-            "peak memory": _gigabytes(memory),
+            "peak memory": _gigabytes(memory if "tokens" in one else None),
             "first step": f"{one['first']:.1f} s",
         }
         if used and name == OURS and part == "sizes":

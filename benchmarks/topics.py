@@ -121,7 +121,8 @@ def _write_batches(values: Mapping[str, Any]) -> Report:
     model = values["spm_model_file"]
     require(model, "--spm_model_file: required for --write_batches", model)
     found = rows.write_rows(path, values["input_file"], model, *shape)
-    notes = tuple(f"{name}: {summary}" for name, summary in found.items())
+    # The summary of packed rows begins with their name.
+    notes = tuple(f"{n}: {one.removeprefix(f'{n}: ')}" for n, one in found.items())
     size = Row(path, os.path.getsize(path) / 2**20, "MiB")
     return Report("Rows of real text", [size], notes=notes)
 

@@ -1,4 +1,4 @@
-r"""Plans a pretraining on TPUs that nobody has rented yet: memory, time and price.
+r"""Estimates a pretraining run on TPUs before you rent them: memory, time and price.
 
 Example:
   albert-tf plan --config=configs/pretrain/albert_base_v2.py --topology=v5e-16

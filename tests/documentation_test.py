@@ -66,6 +66,8 @@ QUICK = {"README.md", "docs/commands.md", "docs/python.md", "docs/reports.md"}
 GOES_ON = {"docs/reports.md": "docs/commands.md"}
 # Flags of the original that the help does not list: they say what to use instead.
 NOT_LISTED = {*original_flags._REFUSED, "do_train", "do_eval", "do_predict"}
+# Of the variable XLA_FLAGS.
+OF_XLA = {"xla_gpu_deterministic_ops", "xla_gpu_enable_cublaslt"}
 # What a block of Python prints, by a line that occurs in it.
 PRINTED = {
     "fill_mask(": ("token_str", "11683584"),
@@ -122,7 +124,7 @@ def test_flags_exist(item, known_flags):
     "page", documents.pages(), ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_flags_in_sentences_exist(page, known_flags):
-    known = set.union(*known_flags.values()) | {"help"} | NOT_LISTED
+    known = set.union(*known_flags.values()) | {"help"} | NOT_LISTED | OF_XLA
     text = page.read_text(encoding="utf-8")
     spans = re.findall(r"`([^`\n]*--\w[^`\n]*)`", text)
     named = {

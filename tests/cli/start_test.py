@@ -23,11 +23,13 @@ SHOW = 'import os\nprint("skip:", os.environ.get("TPU_SKIP_MDS_QUERY"))\n'
 
 
 @pytest.fixture
-def shown(tmp_path, run_python):
+def shown(tmp_path, run_python, monkeypatch):
     def run(server, libtpu=True, **variables):
         (tmp_path / "tensorflow.py").write_text(SHOW)
         if libtpu:
             (tmp_path / "libtpu.py").write_text("")
+        # JAX sets it in a process that finds no TPU, as this one may be.
+        monkeypatch.delenv("TPU_SKIP_MDS_QUERY", raising=False)
         done = run_python("-c", PROGRAM, tmp_path, server, **variables)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

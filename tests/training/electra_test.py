@@ -93,6 +93,7 @@ def test_no_older_model_stays_beside_a_newer_generator(tmp_path, monkeypatch):
     nets_of = mock.Mock(return_value=dict.fromkeys(paths))
     writes = mock.Mock(side_effect=[None, KeyboardInterrupt])
     monkeypatch.setattr(pretrain.outputs, "write_outputs", mock.Mock())
+    monkeypatch.setattr(pretrain, "mark_trained", mock.Mock())
     monkeypatch.setattr(pretrain, "from_model", mock.Mock())
     monkeypatch.setattr(pretrain.nets, "split", nets_of)
     monkeypatch.setattr(pretrain, "write_files", writes)

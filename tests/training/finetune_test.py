@@ -424,7 +424,7 @@ def test_other_ways_to_compute_learn_too(tables, pretrained_as, tmp_path, change
         tmp_path / "o",
         **tables,
         init_checkpoint=pretrained_as(num_hidden_layers=1 + ("depth" in change)),
-        num_train_steps=45,
+        num_train_steps=90,
         **change,
     )
     assert results["dev_accuracy"] > 0.9

@@ -135,8 +135,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
         if self.ema_decay:
-            # A variable that no gradient reaches is its own average.
-            value_of = lambda v: lambda shape, dtype: ops.convert_to_tensor(v)  # noqa: E731
+            # A variable that no gradient reaches is its own average. Copied, because
+            # PyTorch would give both the same memory.
+            value_of = lambda v: lambda shape, dtype: ops.copy(v)  # noqa: E731
             self._averages = [
                 self.add_variable_from_reference(v, "average", value_of(v))
                 for v in variables

@@ -176,7 +176,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     def has_updated(self, variable: keras.Variable) -> bool:
         """Returns whether a variable has ever had a gradient other than zeros."""
         values = [self.slot(variable, name).value for name in ("m", "v")]
-        # Of one that is divided among processes, this one's parts tell.
+        # If a slot is divided among processes, the parts of this one decide.
         parts = [getattr(v, "addressable_shards", None) for v in values]
         values = [p.data for found in parts for p in found] if all(parts) else values
         return any(ops.convert_to_numpy(v).any() for v in values)
@@ -210,7 +210,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         gradient = ops.cast(gradient, variable.dtype)
         betas, taken = (self.beta_1, self.beta_2), True
         if self.loss_scale:
-            # Of a skipped step, everything becomes what it was: nothing has to wait for
+            # A skipped step writes back what was there: nothing has to wait for
             # a condition, and no strategy forbids it.
             taken = ops.isfinite(rate)
             gradient, rate = (ops.where(taken, x, 0.0) for x in (gradient, rate))

@@ -7,58 +7,23 @@ Both have the same names. `Strategy` stands for the devices of a run: a
 import keras
 
 if keras.backend.backend() == "jax":
-    from albert_tf.training.jax.devices import Devices as Strategy
-    from albert_tf.training.jax.devices import (
-        bring_home,
-        create_strategy,
-        default_strategy,
-        helper_name,
-        is_one_of_several,
-        is_tpu,
-        leave_together,
-        make_deterministic,
-        num_shares,
-        share,
-        value_of,
-        worker_errors,
-    )
-    from albert_tf.training.jax.step import EvaluationStep, TrainStep, distribute
+    from albert_tf.training.jax import devices, step
 else:
-    import tensorflow as tf
+    from albert_tf.training.tensorflow import step
+    from albert_tf.training.tensorflow import strategy as devices
 
-    from albert_tf.training.tensorflow.step import EvaluationStep, TrainStep, distribute
-    from albert_tf.training.tensorflow.strategy import (
-        bring_home,
-        create_strategy,
-        default_strategy,
-        helper_name,
-        is_one_of_several,
-        is_tpu,
-        leave_together,
-        make_deterministic,
-        num_shares,
-        share,
-        value_of,
-        worker_errors,
-    )
-
-    Strategy = tf.distribute.Strategy
-
-__all__ = [
-    "EvaluationStep",
-    "Strategy",
-    "TrainStep",
-    "bring_home",
-    "create_strategy",
-    "default_strategy",
-    "distribute",
-    "helper_name",
-    "is_one_of_several",
-    "is_tpu",
-    "leave_together",
-    "make_deterministic",
-    "num_shares",
-    "share",
-    "value_of",
-    "worker_errors",
-]
+EvaluationStep, TrainStep = step.EvaluationStep, step.TrainStep
+distribute = step.distribute
+Strategy = devices.Strategy
+bring_home = devices.bring_home
+create_strategy = devices.create_strategy
+default_strategy = devices.default_strategy
+helper_name = devices.helper_name
+is_one_of_several = devices.is_one_of_several
+is_tpu = devices.is_tpu
+leave_together = devices.leave_together
+make_deterministic = devices.make_deterministic
+num_shares = devices.num_shares
+share = devices.share
+value_of = devices.value_of
+worker_errors = devices.worker_errors

@@ -58,7 +58,7 @@ class TrainingSettings:
             for GPUs without bfloat16, such as T4, V100 and RTX 20. Weights stay
             float32.
         backend: What trains: tensorflow, or jax, which the extra of that name installs.
-            The numbers are the same but for rounding, new weights and the masks of
+            The numbers are the same except for rounding, new weights and the masks of
             dropout.
         distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu (use
             --backend=jax; docs/tpu.md).

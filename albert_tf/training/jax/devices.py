@@ -54,6 +54,9 @@ class Devices:
         return contextlib.nullcontext()
 
 
+Strategy = Devices
+
+
 def create_strategy(
     distribution: str = "one_device",
     *,

@@ -252,7 +252,7 @@ def _put(variable, place):
     if value.sharding == place:
         return value
     if not value.is_fully_addressable:
-        # Of devices of all processes, for those of this one; nothing is copied.
+        # It lies on devices of all processes; this one's share needs no copy.
         parts = [shard.data for shard in value.addressable_shards]
         return jax.make_array_from_single_device_arrays(value.shape, place, parts)
     # The same in all processes: it was made from the same seed or files.

@@ -23,6 +23,8 @@ _CONNECT_SECONDS = 120
 # How long a TPU may take to accept a connection.
 _TPU_SECONDS = 10.0
 
+Strategy = tf.distribute.Strategy
+
 
 def create_strategy(
     distribution: str = "one_device",

@@ -78,7 +78,7 @@ test-backends: $(VENV)/.installed-backends
 	  $(BIN)/python -m pytest $(BACKEND_TESTS) $(BACKEND_FLAGS) || exit 1; done
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest \
 	  tests/training/jax tests/layers/attention_test.py tests/layers/float16_test.py \
-	  tests/benchmarks/gpu_test.py $(BACKEND_FLAGS)
+	  tests/benchmarks/gpu_test.py tests/benchmarks/depth_test.py $(BACKEND_FLAGS)
 
 test-plan: $(PLAN_VENV)/.installed
 	PYTHONPATH=. $(PLAN_VENV)/bin/python -m pytest tests/planning tests/tools/plan_test.py \

@@ -3,6 +3,7 @@
 Each number of layers in each form of `--depth` is trained in a process of its own.
 """
 
+import contextlib
 import dataclasses
 import multiprocessing
 import statistics
@@ -11,21 +12,28 @@ from typing import Any
 
 from albert_tf import facts
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import DataError, require
 from albert_tf.layers.depth import LOOP, LOOP_REMAT, UNROLLED
 from benchmarks import step_speed
+from benchmarks.contestants import Case, Contestant
 from benchmarks.costs import peak_memory, to_text
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row
 from benchmarks.rows import random_batch
 
 FORMS = (UNROLLED, LOOP, LOOP_REMAT)
+ENGINES = ("tensorflow", "jax")
 _SEED = 12345
 _NOTES = (
-    "first step: from the call to its end, with tracing and compilation. nodes: of the "
-    "graph of a step and all its functions. peak memory: of the process, above that of "
-    "TensorFlow alone; activations: what remains without weights, gradients and the "
-    "optimizer, 16 bytes a parameter. step: median of the steps after the first.",
+    "first step: from the call to its end, with tracing and compilation. {} "
+    "activations: what remains without weights, gradients and the optimizer, 16 bytes "
+    "a parameter. step: median of the steps after the first."
 )
+_OF_ENGINES = {
+    "tensorflow": "nodes: of the graph of a step and all its functions. peak memory: "
+    "of the process, above that of TensorFlow alone;",
+    "jax": "peak memory: what the compiled program needs, as XLA says;",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +45,13 @@ class Settings:
             compiled.
         layers: tuple of int. Numbers of layers.
         gigabytes: float. What is estimated above it is not trained.
+        engine: str. One of `ENGINES`.
     """
 
     step: step_speed.Settings
     layers: tuple[int, ...] = (6, 12, 24, 48)
     gigabytes: float = 12.0
+    engine: str = "tensorflow"
 
 
 def run(settings: Settings) -> Report:
@@ -58,17 +68,21 @@ def run(settings: Settings) -> Report:
                     table[name] = {"first step": why}
                     continue
                 given = dataclasses.replace(step, depth=form, shapes=(shape,))
-                found = _in_process(given, config)
-                if found is None:
-                    table[name] = {"first step": "its process ended, without memory"}
+                measure = _in_process if settings.engine == "tensorflow" else _of_jax
+                try:
+                    own = _rows(name, measure(given, config))
+                except DataError as e:
+                    table[name] = {"first step": str(e)}
                     continue
-                rows += _rows(name, found)
-                table[name] = {row.name.split(": ")[1]: _text(row) for row in rows[-5:]}
+                rows += own
+                table[name] = {row.name.split(": ")[1]: _text(row) for row in own}
     columns = max((list(cells) for cells in table.values()), key=len)
     table = {k: {c: v.get(c, "-") for c in columns} for k, v in table.items()}
     compiled = ", compiled by XLA" if step.jit_compile else ""
     title = f"Depth of {step.preset} in training, {step.precision}{compiled}"
-    return Report(title, rows, notes=_NOTES, text="\n".join(to_table(table)))
+    title += " on JAX" if settings.engine == "jax" else ""
+    notes = (_NOTES.format(_OF_ENGINES[settings.engine]),)
+    return Report(title, rows, notes=notes, text="\n".join(to_table(table)))
 
 
 def _estimate(settings: Settings, config, form, shape) -> int:
@@ -79,7 +93,11 @@ def _estimate(settings: Settings, config, form, shape) -> int:
 
 
 def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
-    """Returns what a process of its own has measured, None if it was killed."""
+    """Returns what a process of its own has measured.
+
+    Raises:
+        DataError: If it has ended, as by lack of memory.
+    """
     context = multiprocessing.get_context("spawn")
     line, theirs = context.Pipe()
     process = context.Process(
@@ -87,12 +105,26 @@ def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
     )
     process.start()
     theirs.close()  # so that its end is noticed
-    try:
-        return line.recv()
-    except EOFError:
-        return None
-    finally:
+    with contextlib.suppress(EOFError):
+        found = line.recv()
         process.join()
+        return found
+    process.join()
+    raise DataError(f"its process ended with code {process.exitcode}")
+
+
+def _of_jax(given: step_speed.Settings, config: AlbertConfig) -> dict[str, Any]:
+    """Does what `_in_process` does, on JAX."""
+    batch, name = random_batch(config, *given.shapes[0]), given.depth
+    case = Case(config, batch, precision=given.precision, depth=given.depth)
+    with Contestant("jax") as contestant:
+        contestant.prepare({name: case})
+        found = contestant.facts()[name]
+        require("failed" not in found, found.get("failed"), error=DataError)
+        later = [contestant.run(name, 1) for _ in range(given.steps)]
+    memory, kept = found["program"], 4 * facts.describe(config)["weights"]
+    known = {"seconds": [found["first"], *later], "memory": memory}
+    return known | {"activations": memory - kept}
 
 
 def _measure(line, given: step_speed.Settings, config: AlbertConfig) -> None:
@@ -128,10 +160,11 @@ def _count_nodes(step, iterator) -> int:
 
 def _rows(name: str, found: dict[str, Any]) -> list[Row]:
     first, *others = found["seconds"]
+    nodes = [Row(f"{name}: nodes", found["nodes"], "")] if "nodes" in found else []
     single = {"seconds": [round(one, 3) for one in found["seconds"]]}
     return [
         Row(f"{name}: first step", first, "s"),
-        Row(f"{name}: nodes", found["nodes"], ""),
+        *nodes,
         Row(f"{name}: peak memory", found["memory"] / 2**30, "GiB"),
         Row(f"{name}: activations", found["activations"] / 2**30, "GiB"),
         Row(f"{name}: step", statistics.median(others), "s", "", single),

@@ -26,7 +26,7 @@ class TopicSettings:
         num_layers: depth: numbers of layers of the models that are trained.
         backend: step: some of jax, tensorflow, transformers, each in a process of its
             own, in turns. Without tensorflow, what docs/benchmarks/gpu.md shows is
-            measured, which needs a GPU.
+            measured, which needs a GPU. depth: jax or tensorflow.
         parts: step with --backend=jax: some of sizes, table, packed, depth.
         batches_file: step with --backend: real rows, from --write_batches.
         write_batches: step: only write rows of --input_file to this .npz file, as many

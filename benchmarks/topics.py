@@ -265,14 +265,18 @@ def _measure_costs(values: Mapping[str, Any]) -> Report:
 
 
 def _measure_depth(values: Mapping[str, Any]) -> Report:
-    from benchmarks import depth
+    from benchmarks import contestants, depth
 
     layers, limit = values["num_layers"], values["memory_gigabytes"]
     fits = layers and all(one.isdecimal() and int(one) > 1 for one in layers)
     require(fits, "--num_layers must be numbers of 2 or more", ",".join(layers))
     require(limit > 0, "--memory_gigabytes must be positive", limit)
+    engine = ",".join(values["backend"]) or "tensorflow"
+    known = ", ".join(depth.ENGINES)
+    require(engine in depth.ENGINES, f"--backend must be one of {known}", engine)
+    contestants.check_engines((engine,))
     step, counts = _step_settings(values), tuple(map(int, layers))
-    return depth.run(depth.Settings(step, counts, limit))
+    return depth.run(depth.Settings(step, counts, limit, engine))
 
 
 def _require_folder(values: Mapping[str, Any], topic: str) -> None:

@@ -12,10 +12,10 @@ from albert_tf import features
 from albert_tf.errors import DataError, require
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import (
-    LENGTH_STEP,
     MAX_BATCH_TOKENS,
     ROWS,
     compile_encoder,
+    length_step,
 )
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.text import inputs
@@ -114,13 +114,12 @@ class Embedder(predictor.Loadable):
             max_seq_length=self.max_seq_length,
         )
         lengths, longest = encoded.lengths, self.max_seq_length
-        batches = sorted_batches(
-            lengths, self.batch_size, self._max_batch_tokens, LENGTH_STEP
-        )
+        step = length_step()
+        batches = sorted_batches(lengths, self.batch_size, self._max_batch_tokens, step)
 
         def compute(rows: np.ndarray) -> np.ndarray:
             most = int(lengths[rows].max())
-            length = inputs.rounded_length(most, longest, LENGTH_STEP)
+            length = inputs.rounded_length(most, longest, step)
             pad_id = self.tokenizer.pad_id
             return forward(inputs.padded_inputs(encoded, rows, length, pad_id))
 

@@ -21,10 +21,19 @@ if TYPE_CHECKING:
 
 # Lengths of rows are rounded up to a multiple of this. Rows are sorted by length, so
 # that a multiple of 16, as in training, would be a third more tokens for sentences.
-LENGTH_STEP = 4
+_LENGTH_STEP = 4
+# On JAX, which compiles a program for every shape: of lengths, and of numbers of rows.
+_JAX_LENGTH_STEP, _JAX_ROW_STEP = 64, 8
 # Tokens of a call, padding included, at most.
 MAX_BATCH_TOKENS = 4096
 ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+
+
+def length_step() -> int:
+    """Returns what the lengths of rows are to be multiples of, on this backend."""
+    import keras
+
+    return _JAX_LENGTH_STEP if keras.backend.backend() == "jax" else _LENGTH_STEP
 
 
 def use_one_thread_per_call(num_calls: int) -> None:
@@ -84,7 +93,7 @@ def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
 
         forward = fast_forward.choose(model, "float32", is_live=True)
         elastic = fast_forward.choose_elastic(model, forward, exit)
-        return _compiled(lambda batch: elastic(batch), ranks)
+        return _compiled(model, lambda batch: elastic(batch), ranks)
 
     def compute(batch):
         return model(choices_in_rows(batch, head), training=False)
@@ -96,10 +105,12 @@ def as_forward(model: "keras.Model", head: str) -> Forward:
     """Returns a function from a batch of arrays to the outputs, as arrays.
 
     Args:
-        model: keras.Model. Takes the inputs of `outputs.input_ranks`.
+        model: keras.Model, or a callable like one. Takes the inputs of
+            `outputs.input_ranks`.
         head: str. Name of its head.
     """
-    return _compiled(lambda batch: model(batch, training=False), input_ranks(head))
+    ranks = input_ranks(head)
+    return _compiled(model, lambda batch: model(batch, training=False), ranks)
 
 
 def choices_in_rows(batch: Mapping[str, Any], head: str) -> Mapping[str, Any]:
@@ -136,7 +147,7 @@ def compile_encoder(
     if not isinstance(ranks, Mapping):
         ranks = dict.fromkeys(ranks, 2)
     if keras.backend.backend() != "tensorflow":
-        return _as_arrays(compute, ranks)
+        return _compiled(model, compute, ranks)
     from albert_tf.models.tensorflow import fast_forward
 
     forward = fast_forward.choose(model, "float32", is_live=True)
@@ -145,12 +156,18 @@ def compile_encoder(
         with fast_forward.replacing(model, forward):
             return compute(batch)
 
-    return _compiled(traced, ranks)
+    return _compiled(model, traced, ranks)
 
 
-def _compiled(compute: Callable[[Mapping], Any], ranks: Mapping[str, int]) -> Forward:
+def _compiled(
+    model: Callable, compute: Callable[[Mapping], Any], ranks: Mapping[str, int]
+) -> Forward:
     import keras
 
+    # From an `ElasticClassifier`, rows leave when they are sure: no compiler knows the
+    # shapes.
+    if keras.backend.backend() == "jax" and isinstance(model, keras.Model):
+        return _compiled_by_jax(model, compute, ranks)
     if keras.backend.backend() != "tensorflow":
         return _as_arrays(compute, ranks)
     import tensorflow as tf
@@ -160,6 +177,33 @@ def _compiled(compute: Callable[[Mapping], Any], ranks: Mapping[str, int]) -> Fo
     # is traced again and again, and warn.
     function = tf.function(functools.partial(compute), input_signature=[spec])
     return _as_arrays(alone_at_first(function), ranks)
+
+
+def _compiled_by_jax(
+    model: "keras.Model", compute: Callable[[Mapping], Any], names: Iterable[str]
+) -> Forward:
+    import jax
+    import keras
+
+    variables = model.variables
+
+    @jax.jit
+    def program(weights, batch):
+        pairs = list(zip(variables, weights, strict=True))
+        with keras.StatelessScope(state_mapping=pairs):
+            return compute(batch)
+
+    # Weights of now: a live model may be trained further.
+    run = _as_arrays(lambda batch: program([v.value for v in variables], batch), names)
+
+    def with_full_rows(batch: Mapping[str, np.ndarray]) -> Any:
+        count = len(batch[features.TOKEN_IDS])
+        step = min(_JAX_ROW_STEP, 1 << (count - 1).bit_length())
+        rows = np.minimum(np.arange(-(-count // step) * step), count - 1)
+        outputs = run({name: np.asarray(batch[name])[rows] for name in names})
+        return jax.tree.map(lambda value: value[:count], outputs)
+
+    return with_full_rows
 
 
 def alone_at_first(function: Callable) -> Callable:

@@ -6,7 +6,6 @@ Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size, `U` reade
 import contextlib
 import contextvars
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import keras
@@ -14,7 +13,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.layers.ops import ConfiguredLayer, gather_places, linear
+from albert_tf.layers.ops import ConfiguredLayer, gather_places, linear, within
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
@@ -25,8 +24,7 @@ AUTO, FUSED = "auto", "fused"
 _FORM = contextvars.ContextVar("albert_tf_attention", default=AUTO)
 
 
-@contextlib.contextmanager
-def attention_form(form: str) -> Iterator[None]:
+def attention_form(form: str) -> contextlib.AbstractContextManager[None]:
     """Chooses the form of the attention of the encoders that are called inside.
 
     Every form is the same function. Every thread has its own state: enter it in the
@@ -43,11 +41,7 @@ def attention_form(form: str) -> Iterator[None]:
         form in (AUTO, MATMUL, FUSED),
         f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}",
     )
-    token = _FORM.set(form)
-    try:
-        yield
-    finally:
-        _FORM.reset(token)
+    return within(_FORM, form)
 
 
 def choose_attention(

@@ -5,7 +5,7 @@ Legend: `B` batch, `T` sequence, `D` hidden.
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,13 +13,13 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
+from albert_tf.layers.ops import within
 
 UNROLLED, LOOP, LOOP_REMAT = "unrolled", "loop", "loop_remat"
 _FORM = contextvars.ContextVar("albert_tf_depth", default=UNROLLED)
 
 
-@contextlib.contextmanager
-def depth_form(form: str) -> Iterator[None]:
+def depth_form(form: str) -> contextlib.AbstractContextManager[None]:
     """Chooses the form of the encoders that are called inside.
 
     Every form is the same function. Every thread has its own state: enter it in the
@@ -30,11 +30,7 @@ def depth_form(form: str) -> Iterator[None]:
             repeat once. `LOOP_REMAT`: the backward pass computes them again, one after
             another, from their inputs, which alone are kept.
     """
-    token = _FORM.set(form)
-    try:
-        yield
-    finally:
-        _FORM.reset(token)
+    return within(_FORM, form)
 
 
 def current_form() -> str:

@@ -22,7 +22,18 @@ _COMPILE = contextvars.ContextVar("albert_tf_fusion", default=None)
 
 
 @contextlib.contextmanager
-def fused_elementwise(compile_chain: Callable | None) -> Iterator[None]:
+def within(variable: contextvars.ContextVar, value: Any) -> Iterator[None]:
+    """Gives a variable another value for what this thread does inside."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def fused_elementwise(
+    compile_chain: Callable | None,
+) -> contextlib.AbstractContextManager[None]:
     """Compiles the functions marked by `fusible` that are called inside.
 
     Every thread has its own state: enter it in the thread that calls the layers.
@@ -31,11 +42,7 @@ def fused_elementwise(compile_chain: Callable | None) -> Iterator[None]:
         compile_chain: Function that takes a function of tensors and returns it
             compiled; called every time, so it should remember. None changes nothing.
     """
-    token = _COMPILE.set(compile_chain)
-    try:
-        yield
-    finally:
-        _COMPILE.reset(token)
+    return within(_COMPILE, compile_chain)
 
 
 def fusible(function: Callable) -> Callable:
@@ -409,17 +416,12 @@ class Dropout(keras.layers.Layer):
 _SKIP = contextvars.ContextVar("albert_tf_skip_initial_values", default=False)
 
 
-@contextlib.contextmanager
-def without_initial_values() -> Iterator[None]:
+def without_initial_values() -> contextlib.AbstractContextManager[None]:
     """Sets kernels and tables to zero instead of random values before loading them.
 
     Drawing 223 million numbers takes longer and needs more memory than reading them.
     """
-    token = _SKIP.set(True)
-    try:
-        yield
-    finally:
-        _SKIP.reset(token)
+    return within(_SKIP, True)
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -25,6 +25,8 @@ from albert_tf.text.inputs import STEP, ranges, rounded_length
 if TYPE_CHECKING:
     import tensorflow as tf
 
+# Of the lengths of rows, where there are few.
+_SHORTEST = 32
 # Up to here a row costs little more per token than a shorter one.
 _SHORT = 128
 # A row of this length costs twice as much per token as a very short one, since
@@ -50,6 +52,8 @@ class BatchShape:
         packing: bool. Whether a row may hold several examples. Never for question
             answering, which reads every token of a row.
         fixed_length: bool. Whether all batches have one shape, as XLA needs.
+        lengths: tuple of int. With it, in ascending order: several lengths, and batches
+            have the first that their rows fit into. Empty for `max_seq_length` alone.
         step: int. Lengths of rows are rounded up to a multiple of it.
     """
 
@@ -60,6 +64,7 @@ class BatchShape:
     parts: int = 1
     packing: bool = False
     fixed_length: bool = False
+    lengths: tuple[int, ...] = ()
     step: int = STEP
 
     @property
@@ -67,6 +72,14 @@ class BatchShape:
         """Whether rows of this head are packed."""
         spans = HEADS[self.head].answers_spans
         return self.packing and not self.fixed_length and not spans
+
+
+def halved(longest: int) -> tuple[int, ...]:
+    """Returns a few lengths for rows: the longest, its half, and so on, ascending."""
+    lengths = [longest]
+    while lengths[0] >= 2 * _SHORTEST:
+        lengths.insert(0, -(-lengths[0] // 2))
+    return tuple(lengths)
 
 
 def useful_token_rate(
@@ -225,8 +238,11 @@ class BatchMaker:
         if shape.packs:
             layouts = [packed(part, shape.longest) for part in parts]
         else:
+            longest = int(lengths.max())
             if not shape.fixed_length:
-                length = rounded_length(int(lengths.max()), length, shape.step)
+                length = rounded_length(longest, length, shape.step)
+            elif shape.lengths:
+                length = next(one for one in shape.lengths if one >= longest)
             layouts = [one_per_row(part, length) for part in parts]
         rows, starts, slots, counts, row_lengths = zip(*layouts, strict=True)
         count = most if shape.fixed_length else max(counts)
@@ -346,10 +362,12 @@ def make_training_dataset(
 
 
 def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int | None]:
+    if value.ndim == 2 and name not in _OF_EXAMPLES:
+        if shape.fixed_length and not shape.lengths:
+            return list(value.shape)
+        return [len(value) if shape.fixed_length else None, None]
     if shape.fixed_length:
         return list(value.shape)
-    if value.ndim == 2 and name not in _OF_EXAMPLES:
-        return [None, None]
     is_words = HEADS[shape.head].answers == TAGS and value.ndim == 2
     return [len(value), None] if is_words else list(value.shape)
 

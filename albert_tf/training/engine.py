@@ -25,5 +25,6 @@ leave_together = devices.leave_together
 make_deterministic = devices.make_deterministic
 num_shares = devices.num_shares
 share = devices.share
+takes_several_processes = devices.takes_several_processes
 value_of = devices.value_of
 worker_errors = devices.worker_errors

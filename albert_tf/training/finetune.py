@@ -112,14 +112,19 @@ class Finetuning(Run):
             learning_rate_multipliers=rates,
         )
         step.model.max_seq_length = task.options.max_seq_length
+        longest, on_jax = task.options.max_seq_length, settings.backend == "jax"
+        # It compiles a step for each length; all processes must take the same one.
+        few = on_jax and not settings.fixed_length
+        few = few and not is_one_of_several(self.strategy)
         self.shape = BatchShape(
             task.head,
-            task.options.max_seq_length,
+            longest,
             config.max_position_embeddings,
             self.start.tokenizer.pad_id,
             parts=step.num_shares * settings.gradient_accumulation_steps,
             packing=settings.packing,
-            fixed_length=settings.fixed_length,
+            fixed_length=settings.fixed_length or on_jax,
+            lengths=batches.halved(longest) if few else (),
         )
         # Each input pipeline makes the share of one process.
         pipelines = self.strategy.num_replicas_in_sync // step.num_shares

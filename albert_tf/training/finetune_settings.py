@@ -109,8 +109,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             model, which stays as it is).
         packing: Put several short examples of a batch into one row. Changes no result,
             but which values the encoder's dropout drops, where it has any.
-        fixed_length: Pad every batch to max_seq_length; implied by --distribution=tpu,
-            --backend=jax.
+        fixed_length: Pad every batch to max_seq_length; implied by --distribution=tpu.
+            Without it, --backend=jax pads to that, its half, a quarter and so on.
         jit_compile: Compile the whole step with XLA (a TPU always does). Implies
             fixed_length.
         eval_steps: Steps between evaluations; 0: only at the end. Default: an epoch.
@@ -252,7 +252,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         values["eval_steps"] = epoch if self.eval_steps is None else self.eval_steps
         # XLA, which a TPU always uses, compiles one shape.
         compiled = self.jit_compile or self.distribution == "tpu"
-        compiled = compiled or self.backend == "jax"
         values["fixed_length"] = self.fixed_length or compiled
         settings = dataclasses.replace(self, **values)
         settings.check_values()

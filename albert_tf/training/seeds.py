@@ -11,12 +11,13 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import files
 from albert_tf.training.callbacks import lower_is_better
+from albert_tf.training.engine import takes_several_processes
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.finetune import Finetuning, finetune_once
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -52,11 +53,12 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
     """
     if settings.num_seeds == 1 and settings.on_collapse != "restart":
         return finetune_once(settings, read)
-    if settings.distribution == "multi_worker":
-        raise UsageError(
-            "num_seeds, on_collapse=restart: not with "
-            "distribution=multi_worker, whose workers would have to agree on them"
-        )
+    require(
+        not takes_several_processes(settings.distribution),
+        "num_seeds, on_collapse=restart: not with several processes, which would have "
+        f"to agree on them (--distribution={settings.distribution} has one on each "
+        "host)",
+    )
     settings = prepared(settings)
     command = Finetuning(settings, None)
     command.read = read

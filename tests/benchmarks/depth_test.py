@@ -3,7 +3,7 @@
 import pytest
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from benchmarks import depth, step_speed, topics
 from tests.tiny import tiny_config
 
@@ -24,13 +24,38 @@ def test_small_models_are_measured(monkeypatch):
 
 def test_what_does_not_fit_is_not_trained(monkeypatch):
     tried = []
-    monkeypatch.setattr(depth, "_in_process", lambda step, config: tried.append(step))
+
+    def end(step, config):
+        tried.append(step)
+        raise DataError("its process ended with code -9")
+
+    monkeypatch.setattr(depth, "_in_process", end)
     step = step_speed.Settings(shapes=((8, 512),))
     report = depth.run(depth.Settings(step, (48,), 3.0))
     assert [one.depth for one in tried] == ["loop_remat"]
     lines = report.text.split("\n")
     assert [line.count("not tried: needs at least") for line in lines[2:]] == [1, 1, 0]
-    assert "its process ended" in lines[-1]
+    assert "its process ended with code -9" in lines[-1]
+
+
+@pytest.mark.slow
+def test_on_jax():
+    pytest.importorskip("jax")
+    step = step_speed.Settings(
+        precision="float32", shapes=((2, 16),), steps=2, preset="albert_base_v2"
+    )
+    report = depth.run(depth.Settings(step, (3,), 1e9, "jax"))
+    found = {row.name: row.value for row in report.rows}
+    for form in depth.FORMS:
+        assert found[f"2 x 16, 3 layers, {form}: activations"] > 0
+        assert found[f"2 x 16, 3 layers, {form}: step"] > 0
+    assert "what the compiled program needs" in report.notes[0]
+
+
+def test_the_engine_is_checked():
+    given = {"num_layers": ["2"], "memory_gigabytes": 1.0, "backend": ["torch"]}
+    with pytest.raises(UsageError, match="--backend must be one of tensorflow, jax"):
+        topics.measure("depth", given)
 
 
 @pytest.mark.parametrize("layers", [[], ["1"], ["x"]])

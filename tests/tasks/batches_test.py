@@ -1,5 +1,6 @@
 """Training batches of every kind of task: order, padding, packing, shares."""
 
+import dataclasses
 import itertools
 
 import keras
@@ -205,6 +206,33 @@ def test_a_fixed_length_has_one_shape():
         spec = dataset.element_spec
         assert all(None not in s.shape for s in spec.values())
         assert spec["token_ids"].shape[1] == 32
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_few_lengths_hold_the_same_examples(head):
+    encoded, lengths = examples_of(head), task_batches.halved(64)
+    one = BatchShape(head, 64, 64, PAD, packing=True, fixed_length=True)
+    few = dataclasses.replace(one, lengths=lengths)
+    for shape, name in ((one, "fixed"), (few, "few")):
+        dataset = make_training_dataset(encoded, shape, batch_size=4, seed=1)
+        assert dataset.element_spec["token_ids"].shape[0] is not None, name
+    for numbers in ([3, 0, 7, 9], [5, 5, 5, 5]):
+        whole, short = (BatchMaker(encoded, s)(np.array(numbers)) for s in (one, few))
+        rows, length = short["token_ids"].shape
+        assert (len(whole["token_ids"]), length) == (rows, 32)
+        assert (whole["token_ids"][:, length:] == PAD).all()
+        for name in ("token_ids", "segment_ids", "padding_mask"):
+            np.testing.assert_array_equal(short[name], whole[name][:, :length])
+        if "places" in whole:
+            row, column = np.divmod(whole["places"], 64)
+            np.testing.assert_array_equal(short["places"], row * length + column)
+
+
+def test_lengths_are_halved():
+    assert task_batches.halved(512) == (32, 64, 128, 256, 512)
+    assert task_batches.halved(384) == (48, 96, 192, 384)
+    assert task_batches.halved(101) == (51, 101)
+    assert task_batches.halved(40) == (40,)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from albert_tf.converters.load import from_pretrained
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
 from albert_tf.training import outputs
@@ -154,3 +154,11 @@ def test_a_warning_is_in_the_log_the_metrics_and_the_report(
     assert found[-1] == 12 and 4 not in found  # not in the first half of the run
     report = (tmp_path / "o" / "report.html").read_text()
     assert "training looked collapsed at step 12" in report
+
+
+@pytest.mark.parametrize("given", [{"num_seeds": 2}, {"on_collapse": "restart"}])
+def test_several_processes_do_not_draw_seeds(tables, pretrained, tmp_path, given):
+    given = {**tables, "init_checkpoint": pretrained, **given}
+    with pytest.raises(UsageError, match="num_seeds.*--distribution=multi_worker has"):
+        run(tmp_path / "o", **given, distribution="multi_worker")
+    assert not (tmp_path / "o").exists()

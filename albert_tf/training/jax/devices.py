@@ -104,6 +104,16 @@ def default_strategy() -> Devices:
     return Devices(jax.local_devices()[:1])
 
 
+def takes_several_processes(distribution: str) -> bool:
+    """Returns whether a run takes a process on each of several hosts.
+
+    Args:
+        distribution: str. See `create_strategy`.
+    """
+    on_tpus = distribution == "tpu" and "," in _hosts()
+    return distribution == "multi_worker" or on_tpus
+
+
 def helper_name(devices: Devices) -> str:
     """Returns the name of a worker that is not the chief; empty in the chief."""
     number = jax.process_index() if is_one_of_several(devices) else 0

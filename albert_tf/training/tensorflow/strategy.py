@@ -66,6 +66,15 @@ def create_strategy(
     return _tpu_strategy(tpu_name, allow_tpu_pod)
 
 
+def takes_several_processes(distribution: str) -> bool:
+    """Returns whether a run takes a process on each of several hosts.
+
+    Args:
+        distribution: str. See `create_strategy`. One process has all hosts of a TPU.
+    """
+    return distribution == "multi_worker"
+
+
 def helper_name(strategy: tf.distribute.Strategy) -> str:
     """Returns the name of a worker that is not the chief, such as "worker-1".
 

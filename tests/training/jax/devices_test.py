@@ -70,3 +70,17 @@ def test_only_a_slice_of_several_hosts_is_connected(monkeypatch, hosts, connects
     monkeypatch.setattr(devices.jax, "devices", lambda kind: [kind])
     assert devices._tpus() == ["tpu"]
     assert bool(connected) == connects
+
+
+@pytest.mark.parametrize(
+    "distribution, hosts, expected",
+    [
+        ("tpu", "a,b", True),
+        ("tpu", "a", False),
+        ("mirrored", "a,b", False),
+        ("multi_worker", "", True),
+    ],
+)
+def test_who_takes_several_processes(monkeypatch, distribution, hosts, expected):
+    monkeypatch.setattr(devices, "_hosts", lambda: hosts)
+    assert devices.takes_several_processes(distribution) == expected

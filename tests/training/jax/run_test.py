@@ -129,7 +129,7 @@ def test_workers_with_other_settings_are_refused(values, tmp_path):
 def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family):
     sizes = {"max_position_embeddings": 64, "classifier_dropout_prob": 0.0}
     given = runs.family(family, tmp_path, pretrained_as(**sizes, **EXACT))
-    given |= {"dropout": 0.0, "early_stopping_patience": 0, "fixed_length": True}
+    given |= {"dropout": 0.0, "early_stopping_patience": 0}
     # A new head has other initial values on each engine.
     start = {**given, "output_dir": str(tmp_path / "start"), "num_train_steps": 2}
     execute("finetune", start)

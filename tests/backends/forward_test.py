@@ -1,0 +1,75 @@
+"""Models are compiled for many rows at a time."""
+
+import keras
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import features
+from albert_tf.inference.embedder import Embedder
+from albert_tf.inference.forward import as_forward, compile_head
+from albert_tf.models.exits import ElasticClassifier
+from tests import exits
+from tests.tiny import SPIECE, make_model
+
+ROWS = 11
+
+
+def make_batch(rows):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 40, (ROWS, 9)).astype("int32")
+    mask = (np.arange(9) < rng.integers(2, 10, (ROWS, 1))).astype("int32")
+    batch = {
+        features.TOKEN_IDS: ids,
+        features.SEGMENT_IDS: np.zeros_like(ids),
+        features.PADDING_MASK: mask,
+        features.PLACES: np.arange(ROWS, dtype="int32") * 9,
+    }
+    return {name: value[:rows] for name, value in batch.items()}
+
+
+def count_calls(monkeypatch, model):
+    calls, call = [], type(model).call
+    monkeypatch.setattr(
+        type(model), "call", lambda *a, **k: calls.append(1) or call(*a, **k)
+    )
+    return calls
+
+
+def test_few_programs_serve_any_number_of_rows(monkeypatch):
+    model = make_model("text_classifier")
+    expected = keras.ops.convert_to_numpy(model(make_batch(ROWS)))
+    forward = compile_head(model, "text_classifier")
+    calls = count_calls(monkeypatch, model)
+    counts = range(1, ROWS + 1)
+    for count in counts:
+        found = forward(make_batch(count))
+        np.testing.assert_allclose(found, expected[:count], atol=1e-5)
+    # JAX calls it to compile: 1, 2, 4, 8 and 16 rows.
+    programs = {"jax": 5}.get(keras.backend.backend(), len(counts))
+    assert len(calls) == programs
+    model.set_weights(make_model("text_classifier", seed=7).get_weights())
+    trained = forward(make_batch(ROWS))
+    assert len(calls) == programs + (keras.backend.backend() != "jax")
+    other = keras.ops.convert_to_numpy(model(make_batch(ROWS)))
+    np.testing.assert_allclose(trained, other, atol=1e-5)
+    assert np.abs(trained - expected).max() > 1e-3
+
+
+def test_rows_that_leave_early():
+    model = exits.make_model(num_labels=3)
+    exact = as_forward(ElasticClassifier(model, "layers:1"), "text_classifier")
+    found = compile_head(model, "text_classifier", "layers:1")(make_batch(5))
+    assert found["num_layers"].tolist() == [1] * 5
+    expected = exact(make_batch(5))["logits"]
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled"])
+def test_vectors_do_not_depend_on_the_batch(pooling):
+    model = make_model(None, vocab_size=30_000, max_position_embeddings=80)
+    embed = Embedder(model, albert_tf.AlbertTokenizer(SPIECE))
+    texts = ["One.", "Two cats sat on the mat.", " ".join(["again"] * 70)]
+    together = embed(texts, pooling=pooling)
+    alone = [embed(text, pooling=pooling) for text in texts]
+    np.testing.assert_allclose(together, alone, atol=1e-5)

@@ -125,8 +125,10 @@ def test_workers_with_other_settings_are_refused(values, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("family", ["texts", "spans"])
-def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family):
+@pytest.mark.parametrize(
+    "family, devices", [("texts", 1), ("spans", 1), ("choices", 2)]
+)
+def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family, devices):
     sizes = {"max_position_embeddings": 64, "classifier_dropout_prob": 0.0}
     given = runs.family(family, tmp_path, pretrained_as(**sizes, **EXACT))
     given |= {"dropout": 0.0, "early_stopping_patience": 0}
@@ -134,9 +136,10 @@ def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family):
     start = {**given, "output_dir": str(tmp_path / "start"), "num_train_steps": 2}
     execute("finetune", start)
     given |= {"init_checkpoint": str(tmp_path / "start")}
-    for backend in ("tensorflow", "jax"):
-        output = str(tmp_path / backend)
-        execute("finetune", {**given, "backend": backend, "output_dir": output})
+    execute("finetune", {**given, "output_dir": str(tmp_path / "tensorflow")})
+    if devices > 1:
+        given |= {"distribution": "mirrored", "num_devices": devices}
+    execute("finetune", on_jax({**given, "output_dir": str(tmp_path / "jax")}))
     assert_close(tmp_path / "tensorflow", tmp_path / "jax")
     again = on_jax({**given, "output_dir": str(tmp_path / "again")})
     execute("finetune", again, "best weights")

@@ -15,7 +15,7 @@ from albert_tf.inference.forward import (
     MAX_BATCH_TOKENS,
     ROWS,
     compile_encoder,
-    length_step,
+    steps,
 )
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.text import inputs
@@ -114,12 +114,14 @@ class Embedder(predictor.Loadable):
             max_seq_length=self.max_seq_length,
         )
         lengths, longest = encoded.lengths, self.max_seq_length
-        step = length_step()
-        batches = sorted_batches(lengths, self.batch_size, self._max_batch_tokens, step)
+        given = steps()
+        batches = sorted_batches(
+            lengths, self.batch_size, self._max_batch_tokens, **given
+        )
 
         def compute(rows: np.ndarray) -> np.ndarray:
             most = int(lengths[rows].max())
-            length = inputs.rounded_length(most, longest, step)
+            length = inputs.rounded_length(most, longest, given["step"])
             pad_id = self.tokenizer.pad_id
             return forward(inputs.padded_inputs(encoded, rows, length, pad_id))
 

@@ -12,7 +12,7 @@ from albert_tf import features
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import GENERATOR, MODEL
 from albert_tf.inference import predictor
-from albert_tf.inference.forward import ROWS, compile_encoder
+from albert_tf.inference.forward import ROWS, compile_encoder, steps
 from albert_tf.storage import files, folders
 from albert_tf.tasks.outputs import sorted_batches
 from albert_tf.text import inputs
@@ -99,7 +99,9 @@ class FillMask(predictor.Loadable):
         lengths = np.array([len(row) for row in rows], int)
         for numbers in sorted_batches(lengths, self.batch_size):
             chosen = [rows[i] for i in numbers]
-            batch, masks = inputs.masked_inputs(self.tokenizer, chosen, longest)
+            batch, masks = inputs.masked_inputs(
+                self.tokenizer, chosen, longest, steps()["step"]
+            )
             scores = self._forward(batch)
             for i, row, places, found in zip(
                 numbers, chosen, masks, scores, strict=True

@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 # Lengths of rows are rounded up to a multiple of this. Rows are sorted by length, so
 # that a multiple of 16, as in training, would be a third more tokens for sentences.
 _LENGTH_STEP = 4
-# On JAX, which compiles a program for every shape: of lengths, and of numbers of rows.
+# On JAX, which compiles a program for every shape.
 _JAX_LENGTH_STEP, _JAX_ROW_STEP = 64, 8
 # Tokens of a call, padding included, at most.
 MAX_BATCH_TOKENS = 4096
 ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
 
 
-def length_step() -> int:
-    """Returns what the lengths of rows are to be multiples of, on this backend."""
+def steps() -> dict[str, int]:
+    """Returns `step` and `row_step` of `outputs.sorted_batches`, on this backend."""
     import keras
 
-    return _JAX_LENGTH_STEP if keras.backend.backend() == "jax" else _LENGTH_STEP
+    if keras.backend.backend() == "jax":
+        return {"step": _JAX_LENGTH_STEP, "row_step": _JAX_ROW_STEP}
+    return {"step": _LENGTH_STEP, "row_step": 1}
 
 
 def use_one_thread_per_call(num_calls: int) -> None:

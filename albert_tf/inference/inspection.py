@@ -27,7 +27,7 @@ from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, require
 from albert_tf.inference import predictor
-from albert_tf.inference.forward import ROWS, compile_encoder
+from albert_tf.inference.forward import ROWS, compile_encoder, steps
 from albert_tf.reports.samples import PROMPTS
 from albert_tf.text import inputs
 
@@ -168,7 +168,9 @@ class _Inspector:
         forward = compile_encoder(self.model, read, ROWS)
         sums, answers = 0.0, []
         for text, row in zip(texts, rows, strict=True):
-            states = np.concatenate(forward(_batch(row))).astype(np.float64)
+            length = inputs.rounded_length(len(row), self.longest, steps()["step"])
+            states = np.concatenate(forward(_batch(row, length)))[:, : len(row)]
+            states = states.astype(np.float64)
             rule = f"{self.path}: its states are not finite; its weights are damaged"
             require(np.isfinite(states).all(), rule, error=DataError)
             sums = sums + transitions(states).sum(axis=-1)
@@ -214,7 +216,7 @@ class _Inspector:
         row = [*row[: min(len(row), _MAX_SHOWN) - 1], row[-1]]
         # Not in a graph: only Keras's layers return the probabilities.
         asked = {"output_hidden_states": True, "output_attentions": True}
-        outputs = self.backbone(_batch(row), training=False, **asked)
+        outputs = self.backbone(_batch(row, len(row)), training=False, **asked)
         states = np.concatenate([*map(ops.convert_to_numpy, outputs["hidden_states"])])
         maps = outputs["attentions"]
         path, variance = principal_plane(states.astype(np.float64))
@@ -228,10 +230,11 @@ class _Inspector:
         }
 
 
-def _batch(row: Sequence[int]) -> dict[str, np.ndarray]:
-    """Returns one row as a batch without padding."""
-    ids = np.array([row], np.int32)
-    return dict(zip(ROWS, (ids, 0 * ids, 0 * ids + 1), strict=True))
+def _batch(row: Sequence[int], length: int) -> dict[str, np.ndarray]:
+    """Returns one row as a batch, with padding up to a length."""
+    ids, mask = np.zeros((2, 1, length), np.int32)
+    ids[0, : len(row)], mask[0, : len(row)] = row, 1
+    return dict(zip(ROWS, (ids, 0 * ids, mask), strict=True))
 
 
 def _rounded(values: np.ndarray) -> list:

@@ -27,7 +27,7 @@ from albert_tf.heads import (
     find,
     problem_type_of,
 )
-from albert_tf.inference.forward import MAX_BATCH_TOKENS, compile_head, length_step
+from albert_tf.inference.forward import MAX_BATCH_TOKENS, compile_head, steps
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import BatchShape
@@ -288,7 +288,7 @@ class Predictor(Loadable):
             start = dataclasses.replace(start, **given)
         self.task: Task = dataclasses.replace(found, options=start)
         length, pad_id = start.max_seq_length, tokenizer.pad_id
-        self._shape = BatchShape(self.head, length, longest, pad_id, step=length_step())
+        self._shape = BatchShape(self.head, length, longest, pad_id, **steps())
         self.used_layers: np.ndarray | None = None
         self._forward = compile_head(model, self.head, exit)
         self._max_batch_tokens = max_batch_tokens

@@ -108,6 +108,8 @@ class ElasticClassifier:
                 x, rows = _rows(x, stay), _rows(rows, stay)
                 bias = None if bias is None else _rows(bias, stay)
                 state = tuple(_rows(value, stay) for value in state)
+                if x.shape[0] == 0:  # unknown in a graph
+                    break
         return _in_order(left)
 
     def _logits(self, layer, first):

@@ -55,6 +55,7 @@ class BatchShape:
         lengths: tuple of int. With it, in ascending order: several lengths, and batches
             have the first that their rows fit into. Empty for `max_seq_length` alone.
         step: int. Lengths of rows are rounded up to a multiple of it.
+        row_step: int. See `outputs.sorted_batches`.
     """
 
     head: str
@@ -66,6 +67,7 @@ class BatchShape:
     fixed_length: bool = False
     lengths: tuple[int, ...] = ()
     step: int = STEP
+    row_step: int = 1
 
     @property
     def packs(self) -> bool:

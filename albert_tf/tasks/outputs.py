@@ -67,7 +67,7 @@ def collect_outputs(
     one_per_row = dataclasses.replace(encoded, unit_splits=splits, targets={})
     make = BatchMaker(one_per_row, shape)
     names = input_ranks(shape.head)
-    batches = sorted_batches(rows.lengths, batch_size, max_tokens, step)
+    batches = sorted_batches(rows.lengths, batch_size, max_tokens, step, shape.row_step)
     counts = {}
     if encoded.places is not None:
         counts["logits"] = np.diff(encoded.place_splits)
@@ -130,7 +130,11 @@ def _bar(title: str, tokens: int) -> tqdm.tqdm:
 
 
 def sorted_batches(
-    lengths: np.ndarray, max_rows: int, max_tokens: int | None = None, step: int = 1
+    lengths: np.ndarray,
+    max_rows: int,
+    max_tokens: int | None = None,
+    step: int = 1,
+    row_step: int = 1,
 ) -> list[np.ndarray]:
     """Groups row indices into batches of similar length.
 
@@ -140,6 +144,8 @@ def sorted_batches(
         max_tokens: int or None. Tokens of a batch, padding included, at most; but a
             batch has at least one row.
         step: int. Rows are padded to a multiple of it.
+        row_step: int. Rows are added to a batch up to a multiple of it, or to a power
+            of two below it. Batches that the tokens limit have such numbers of rows.
     """
     order = np.argsort(lengths, kind="stable")
     padded = -(-lengths[order] // step) * step
@@ -149,7 +155,9 @@ def sorted_batches(
         if max_tokens is not None:
             # The last row of a batch is its longest.
             tokens = padded[start:end] * np.arange(1, len(padded[start:end]) + 1)
-            end = start + max(1, int(np.searchsorted(tokens, max_tokens, "right")))
+            count = max(1, int(np.searchsorted(tokens, max_tokens, "right")))
+            count = count // row_step * row_step or 1 << (count.bit_length() - 1)
+            end = start + count
         batches.append(order[start:end])
         start = end
     return batches

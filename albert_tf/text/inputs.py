@@ -195,7 +195,10 @@ def encode_masked(
 
 
 def masked_inputs(
-    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], longest: int
+    tokenizer: Tokenizer,
+    rows: Sequence[Sequence[int]],
+    longest: int,
+    step: int = STEP,
 ) -> tuple[dict[str, np.ndarray], list[list[int]]]:
     """Returns rows of `encode_masked` as a padded batch, and where their masks are.
 
@@ -203,18 +206,22 @@ def masked_inputs(
         tokenizer: `Tokenizer`.
         rows: Sequence of `B` rows.
         longest: int. The length that no row exceeds.
+        step: int. `T` is rounded up to a multiple of it.
 
     Returns:
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`; and `[B, P]`
-        `mask_positions`, padded with zeros. List of the positions in each row.
+        `mask_positions`, padded with zeros, `P` a power of two. List of the positions
+        in each row.
     """
     lengths = np.array([len(row) for row in rows])
     splits = np.append(0, np.cumsum(lengths))
     encoded = EncodedTexts(np.concatenate(rows), splits, lengths)
-    every, length = np.arange(len(rows)), rounded_length(int(lengths.max()), longest)
+    every = np.arange(len(rows))
+    length = rounded_length(int(lengths.max()), longest, step)
     batch = padded_inputs(encoded, every, length, tokenizer.pad_id)
     masks = [np.flatnonzero(np.equal(r, tokenizer.mask_id)).tolist() for r in rows]
-    positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
+    most = max(map(len, masks))
+    positions = np.zeros((len(rows), 1 << (most - 1).bit_length()), np.int32)
     for row, columns in zip(positions, masks, strict=True):
         row[: len(columns)] = columns
     return {**batch, features.MASK_POSITIONS: positions}, masks

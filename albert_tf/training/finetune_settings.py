@@ -108,7 +108,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             model can stop early: joint (with the model) or frozen (on a fine-tuned
             model, which stays as it is).
         packing: Put several short examples of a batch into one row. Changes no result,
-            but which values the encoder's dropout drops, where it has any.
+            but which values the encoder's dropout drops, where it has any. Not with
+            rows of fixed length, and not with --backend=jax.
         fixed_length: Pad every batch to max_seq_length; implied by --distribution=tpu.
             Without it, --backend=jax pads to that, its half, a quarter and so on.
         jit_compile: Compile the whole step with XLA (a TPU always does). Implies
@@ -165,7 +166,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     label_smoothing: float = setting(0.0, minimum=0, below=1)
     exits: str = setting("none", choices=EXIT_MODES)
     packing: bool = True
-    fixed_length: bool = setting(False, identity="follows")
+    fixed_length: bool = setting(False, identity="recorded")
     jit_compile: bool = False
     eval_steps: int | None = setting(None, identity="follows")
     metric: str = ""

@@ -7,8 +7,8 @@ import pytest
 import albert_tf
 from albert_tf import features
 from albert_tf.inference.embedder import Embedder
-from albert_tf.inference.forward import as_forward, compile_head
-from albert_tf.models.exits import ElasticClassifier
+from albert_tf.inference.fill_mask import FillMask
+from albert_tf.inference.forward import compile_head
 from tests import exits
 from tests.tiny import SPIECE, make_model
 
@@ -56,13 +56,37 @@ def test_few_programs_serve_any_number_of_rows(monkeypatch):
     assert np.abs(trained - expected).max() > 1e-3
 
 
-def test_rows_that_leave_early():
+@pytest.mark.parametrize(
+    "rule", ["layers:1", "entropy:1.09", "entropy:9", "patience:1"]
+)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_rows_that_leave_early(rule, rows):
+    """Perhaps all of them, before the last layer."""
     model = exits.make_model(num_labels=3)
-    exact = as_forward(ElasticClassifier(model, "layers:1"), "text_classifier")
-    found = compile_head(model, "text_classifier", "layers:1")(make_batch(5))
-    assert found["num_layers"].tolist() == [1] * 5
-    expected = exact(make_batch(5))["logits"]
-    np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
+    every = model.every_exit(make_batch(rows), training=False)
+    logits = [*map(keras.ops.convert_to_numpy, every["exit_logits"])]
+    logits.append(keras.ops.convert_to_numpy(every["logits"]))
+    found = compile_head(model, "text_classifier", rule)(make_batch(rows))
+    layers = found["num_layers"]
+    if rule in ("layers:1", "entropy:9"):
+        assert layers.tolist() == [1] * rows
+    expected = [logits[layer - 1][row] for row, layer in enumerate(layers)]
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+
+
+def test_masks_are_filled_by_few_programs(monkeypatch):
+    sizes = {"vocab_size": 30_000, "max_position_embeddings": 80}
+    model = make_model("masked_lm", **sizes)
+    fill = FillMask(model, albert_tf.AlbertTokenizer(SPIECE))
+    texts = [" ".join(["cat"] * n + ["[MASK]"] * (1 + n % 2)) for n in range(1, 9)]
+    calls = count_calls(monkeypatch, model)
+    alone = [fill(text, top_k=2) for text in texts]
+    # One row, 64 tokens; 1 and 2 masks.
+    assert len(calls) == {"jax": 2}.get(keras.backend.backend(), len(texts))
+    for one, other in zip(alone, fill(texts, top_k=2), strict=True):
+        for a, b in zip(one, other, strict=True):
+            a, b = (x[0] if isinstance(x, list) else x for x in (a, b))
+            assert a["score"] == pytest.approx(b["score"], rel=1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooled"])

@@ -8,6 +8,8 @@ import threading
 import pytest
 
 from albert_tf.cli import start
+from albert_tf.errors import UsageError
+from albert_tf.kernels.attention import adds_in_order
 
 # Stand-ins for both packages are enough to see the variable.
 PROGRAM = """
@@ -90,3 +92,53 @@ def test_onednn_only_for_float32_with_avx512(
     monkeypatch.setattr(os, "environ", given)
     start.use_onednn(precision)
     assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == expected
+
+
+CHOSEN = ("KERAS_BACKEND", "XLA_FLAGS")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    left = {k: v for k, v in os.environ.items() if k not in CHOSEN}
+    monkeypatch.setattr(os, "environ", left)
+    monkeypatch.setattr(start.importlib.util, "find_spec", lambda name: name)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_the_backend_is_chosen_once(environment, backend):
+    start.use_backend(backend)
+    assert os.environ["KERAS_BACKEND"] == backend
+    start.use_backend(backend)
+    for other in {"tensorflow", "jax", "torch"} - {backend}:
+        environment.setenv("KERAS_BACKEND", other)
+        rule = f"--backend={backend}: .* KERAS_BACKEND names another one.*'{other}'"
+        with pytest.raises(UsageError, match=rule):
+            start.use_backend(backend)
+
+
+def test_a_missing_backend_names_what_brings_it(environment):
+    environment.setattr(start.importlib.util, "find_spec", lambda name: None)
+    start.use_backend("tensorflow")
+    environment.delenv("KERAS_BACKEND")
+    with pytest.raises(UsageError, match=r"not installed: pip install .*\[jax\]"):
+        start.use_backend("jax")
+
+
+@pytest.mark.parametrize(
+    "given, deterministic, expected",
+    [
+        ("", True, True),
+        ("--a=1", True, True),
+        ("--xla_gpu_deterministic_ops=false", True, False),
+        ("", False, False),
+        ("--xla_gpu_deterministic_ops", False, True),
+    ],
+)
+def test_xla_adds_in_order_unless_asked_otherwise(
+    environment, given, deterministic, expected
+):
+    environment.setenv("XLA_FLAGS", given)
+    start.use_backend("jax", deterministic)
+    assert adds_in_order() == expected
+    assert os.environ["XLA_FLAGS"].startswith(given)

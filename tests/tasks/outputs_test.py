@@ -39,6 +39,18 @@ def test_batches_hold_every_row_once_within_the_limits(lengths, rows, tokens, st
         assert longest >= first
 
 
+@given(LENGTHS, st.integers(1, 40), st.integers(1, 600))
+def test_rows_that_are_added_stay_within_the_limit(lengths, rows, tokens):
+    lengths = np.array(lengths)
+    batches = sorted_batches(lengths, rows, tokens, 1, row_step=8)
+    assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
+    for batch in batches[:-1]:
+        assert len(batch) in (1, 2, 4) or len(batch) % 8 == 0
+    for batch in batches:
+        padded = 1 << (len(batch) - 1).bit_length() if len(batch) < 8 else len(batch)
+        assert len(batch) == 1 or padded * lengths[batch].max() <= tokens
+
+
 def test_without_a_limit_of_tokens_batches_are_full():
     batches = sorted_batches(np.arange(7, 0, -1), 3)
     assert [list(batch) for batch in batches] == [[6, 5, 4], [3, 2, 1], [0]]

@@ -410,6 +410,23 @@ def test_the_weights_are_the_same(pretrained_as, tmp_path, family):
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_with_rows_of_fixed_length(tables, pretrained, tmp_path):
+    """As it has to on a TPU."""
+    given = runs.finetuning(
+        tmp_path / "o",
+        **tables,
+        init_checkpoint=pretrained,
+        num_train_steps=4,
+        save_checkpoints_steps=2,
+    )
+    runs.execute("finetune", given, "checkpoint")
+    runs.execute("finetune", given | {"fixed_length": True})
+    record = json.loads((tmp_path / "o/run.json").read_text())
+    assert record["settings"]["fixed_length"] is True
+    assert record["changed_from"] == [{"fixed_length": False}]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

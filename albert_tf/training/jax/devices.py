@@ -145,13 +145,13 @@ def make_deterministic() -> None:
 
 
 def bring_home(devices: Devices, model: keras.Model) -> None:
-    """Gives each process weights of its own, to compute with alone.
+    """Gives each process weights of its own, to compute with on one device.
 
     Args:
         devices: `Devices`. Those of the run.
         model: Keras model of the run.
     """
-    if is_one_of_several(devices):
+    if devices.mesh.size > 1:
         for variable in model.variables:
             variable.assign(value_of(variable))
 

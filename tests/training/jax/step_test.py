@@ -17,7 +17,9 @@ from albert_tf import AlbertConfig, create_optimizer
 from albert_tf.heads import find
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import OBJECTIVES
-from albert_tf.training.engine import TrainStep, create_strategy, distribute
+from albert_tf.training.engine import (
+    TrainStep, bring_home, create_strategy, distribute,
+)
 
 out, kind, devices, cases = sys.argv[1], *sys.argv[2:4], json.loads(sys.argv[4])
 strategy = create_strategy(kind, num_devices=int(devices) or None)
@@ -94,6 +96,10 @@ def run(
     outputs = step.predict(given)
     if isinstance(outputs, dict):
         outputs = outputs["mlm_logits"]
+    bring_home(strategy, model)
+    for name, variable in weight_names(model).items():
+        assert keras.backend.backend() != "jax" or len(variable.value.devices()) == 1
+        np.testing.assert_array_equal(variable, found[f"weight/{name}"])
     numbers = {
         "losses": losses, "norms": norms, "rate": float(sums["learning_rate"]),
         "sums": [float(sums[k]) for k in step.sum_names],

@@ -8,10 +8,14 @@ from benchmarks import depth, step_speed, topics
 from tests.tiny import tiny_config
 
 
-@pytest.mark.slow
-def test_small_models_are_measured(monkeypatch):
+def make_tiny(monkeypatch):
     make = lambda preset, **changes: tiny_config(**changes)  # noqa: E731
     monkeypatch.setattr(AlbertConfig, "from_preset", make)
+
+
+@pytest.mark.slow
+def test_small_models_are_measured(monkeypatch):
+    make_tiny(monkeypatch)
     step = step_speed.Settings(precision="float32", shapes=((2, 16),), steps=2)
     report = depth.run(depth.Settings(step, (3,), 1e9))
     found = {row.name: row for row in report.rows}
@@ -39,11 +43,10 @@ def test_what_does_not_fit_is_not_trained(monkeypatch):
 
 
 @pytest.mark.slow
-def test_on_jax():
+def test_on_jax(monkeypatch):
     pytest.importorskip("jax")
-    step = step_speed.Settings(
-        precision="float32", shapes=((2, 16),), steps=2, preset="albert_base_v2"
-    )
+    make_tiny(monkeypatch)
+    step = step_speed.Settings(precision="float32", shapes=((2, 16),), steps=2)
     report = depth.run(depth.Settings(step, (3,), 1e9, "jax"))
     found = {row.name: row.value for row in report.rows}
     for form in depth.FORMS:

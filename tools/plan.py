@@ -13,6 +13,7 @@ defaults, which are those of `pretrain` except for --precision=bfloat16. --prese
 """
 
 import json
+import math
 import pathlib
 import shlex
 import sys
@@ -63,6 +64,8 @@ def main() -> None:
     price = flags.FLAGS.cost_per_hour
     rule = "--cost_per_hour is that of one --topology"
     require(price is None or len(topologies) == 1, rule, about.topology)
+    is_price = price is None or 0 < price < math.inf
+    require(is_price, "--cost_per_hour must be positive and finite", price)
     stem = _OUTPUT.value.removesuffix(".json")
     for suffix in ("json", "md", "png") if stem else ():
         files.make_folder(stem.rpartition("/")[0] or ".")

@@ -85,6 +85,7 @@ def export_for_runtime(
             does not fit the model.
         DataError: If the model cannot be converted, or does not compute what it did.
     """
+    saved_model.check_backend()
     runtime = find_runtime(format, quantization)
     graph = TokensGraph(model)
     length = saved_model.checked_length(model, tokenizer, max_seq_length)

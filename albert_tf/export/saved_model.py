@@ -32,6 +32,13 @@ EXITS = "exits.json"
 EXITS_PICTURE = "assets.extra/exits.png"
 
 
+def check_backend() -> None:
+    """Raises a UsageError if Keras was not started with TensorFlow."""
+    backend = keras.backend.backend()
+    rule = "export: needs Keras on TensorFlow, without the variable KERAS_BACKEND"
+    require(backend == "tensorflow", rule, backend)
+
+
 def export_saved_model(
     model: keras.Model,
     path: str | os.PathLike,
@@ -96,6 +103,7 @@ def export_saved_model(
         ... )
         'served/1'
     """
+    check_backend()
     target = _target(path, version)
     head = find(head_of(model))
     _check_answers(model)

@@ -121,7 +121,8 @@ def _details(plan: Plan) -> list[str]:
         for one in collectives_of(plan.best.found)
     )
     most = ", ".join(f"{rows} with {form}" for form, rows in plan.most.items())
-    flags = f"--depth={plan.best.depth} "
+    flags = f"--distribution=tpu --precision={plan.settings.precision} "
+    flags += f"--depth={plan.best.depth} "
     flags += f"--gradient_accumulation_steps={plan.best.accumulation}"
     return [
         f"The fastest that fits is `pretrain --backend=jax {flags}`.",

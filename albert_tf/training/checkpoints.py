@@ -12,6 +12,7 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -267,8 +268,11 @@ class TrainingCheckpoints:
             self._remove_unfinished()
 
     def _copy(self, variable) -> tf.Variable:
+        value = value_of(variable)
+        if variable is self.optimizer.iterations:
+            value = value.astype(np.int64)  # as TensorFlow has it, whatever trains
         with tf.device("/cpu:0"):
-            copy = tf.Variable(value_of(variable), trainable=False)
+            copy = tf.Variable(value, trainable=False)
         self._copies.append((copy, variable))
         return copy
 

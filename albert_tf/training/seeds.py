@@ -55,9 +55,9 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
         return finetune_once(settings, read)
     require(
         not takes_several_processes(settings.distribution),
-        "num_seeds, on_collapse=restart: not with several processes, which would have "
-        f"to agree on them (--distribution={settings.distribution} has one on each "
-        "host)",
+        "--num_seeds, --on_collapse=restart: not with several processes, which would "
+        f"have to agree on them (--distribution={settings.distribution} has one on "
+        "each host)",
     )
     settings = prepared(settings)
     command = Finetuning(settings, None)

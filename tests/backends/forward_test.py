@@ -6,6 +6,9 @@ import pytest
 
 import albert_tf
 from albert_tf import features
+from albert_tf.errors import UsageError
+from albert_tf.export.runtime_folder import export_for_runtime
+from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.inference.forward import compile_head
@@ -97,3 +100,11 @@ def test_vectors_do_not_depend_on_the_batch(pooling):
     together = embed(texts, pooling=pooling)
     alone = [embed(text, pooling=pooling) for text in texts]
     np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_exports_are_refused_in_one_line(tmp_path):
+    tokenizer = albert_tf.AlbertTokenizer(SPIECE)
+    with pytest.raises(UsageError, match="export: needs Keras on TensorFlow"):
+        export_saved_model(make_model("text_classifier"), tmp_path, tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="export: needs Keras on TensorFlow"):
+        export_for_runtime(make_model(), tmp_path, format="litert", tokenizer=tokenizer)

@@ -116,6 +116,7 @@ def test_tables_of_one_plan_show_all_and_of_several_the_best():
     text = report.to_markdown([one])
     assert text.count(" (best) ") == 2  # memory, step
     flags = f"--depth={one.best.depth} --gradient_accumulation_steps=16`"
+    flags = f"--distribution=tpu --precision=bfloat16 {flags}"
     assert f"`pretrain --backend=jax {flags}" in text
     assert "all-reduce of 46.000 MB among 16 chips, 1 time." in text
     assert "v5e-16: 16 chips (4x4)" in text and " cost |" not in text

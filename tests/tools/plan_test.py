@@ -73,6 +73,10 @@ def test_lists_are_compared(fake):
             "--train_batch_size must be a multiple of the 16 chips of v5e-16, "
             "received 100",
         ),
+        (
+            "--topology=v5e-16 --cost_per_hour=nan",
+            "--cost_per_hour must be positive and finite, received nan",
+        ),
         ("--topology=v5e-16 --efficiency=2", "--efficiency must be in (0, 1], rec"),
     ],
 )

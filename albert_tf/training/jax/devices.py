@@ -195,9 +195,12 @@ def worker_errors(devices: Devices) -> Iterator[None]:
     """
     try:
         yield
-    except jax.errors.JaxRuntimeError as e:
+    except (jax.errors.JaxRuntimeError, ValueError) as e:
         text = str(e)
-        if not is_one_of_several(devices) or "RESOURCE_EXHAUSTED" in text:
+        # On CPUs, the loss of a worker may be an error of the latter kind.
+        is_one = isinstance(e, jax.errors.JaxRuntimeError) or "Gloo" in text
+        is_one = is_one and "RESOURCE_EXHAUSTED" not in text
+        if not (is_one and is_one_of_several(devices)):
             raise
         logging.debug("%s", text)
         # JAX would wait for the lost worker first, and then abort.

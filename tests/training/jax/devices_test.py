@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("jax")
 
+from albert_tf.errors import DataError
 from albert_tf.training.jax import devices
 
 
@@ -70,6 +71,24 @@ def test_only_a_slice_of_several_hosts_is_connected(monkeypatch, hosts, connects
     monkeypatch.setattr(devices.jax, "devices", lambda kind: [kind])
     assert devices._tpus() == ["tpu"]
     assert bool(connected) == connects
+
+
+@pytest.mark.parametrize(
+    "error, is_lost",
+    [
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), True),
+        (devices.jax.errors.JaxRuntimeError("UNAVAILABLE: closed"), True),
+        (devices.jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: memory"), False),
+        (ValueError("another"), False),
+    ],
+)
+def test_a_lost_worker_is_named(monkeypatch, error, is_lost):
+    monkeypatch.setattr(devices, "is_one_of_several", lambda given: True)
+    monkeypatch.setattr(devices.atexit, "register", lambda function: None)
+    expected = pytest.raises(DataError if is_lost else type(error))
+    with expected as found, devices.worker_errors(None):
+        raise error
+    assert ("another worker of the run" in str(found.value)) == is_lost
 
 
 @pytest.mark.parametrize(

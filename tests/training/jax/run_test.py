@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from albert_tf.storage.streams import find_checkpoints
 from tests.training import runs
 from tests.training.cluster import (
     EXACT,
@@ -63,7 +64,7 @@ def test_a_run_is_that_of_tensorflow(whole):
 @pytest.mark.parametrize("moment", ["step", "checkpoint"])
 def test_a_killed_run_continues_to_the_same_bits(whole, values, tmp_path, moment):
     given = on_jax(values(tmp_path, "run"))
-    execute("pretrain", given, moment)
+    execute("pretrain", given, moment, 2)
     execute("pretrain", given)
     assert_same_run(whole[1], tmp_path / "run")
 
@@ -72,7 +73,8 @@ def test_a_killed_run_continues_to_the_same_bits(whole, values, tmp_path, moment
 def test_the_other_engine_continues_a_run(whole, values, tmp_path, first):
     given = values(tmp_path, "run")
     both = [given, on_jax(given)][:: 1 if first == "tensorflow" else -1]
-    execute("pretrain", both[0], "checkpoint")
+    execute("pretrain", both[0], "checkpoint", 2)  # the first one is whole by then
+    assert find_checkpoints(tmp_path / "run/checkpoints")
     execute("pretrain", both[1])
     assert_close(whole[0], tmp_path / "run", "model/model.safetensors")
     record = json.loads((tmp_path / "run/run.json").read_text())

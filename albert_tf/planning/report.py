@@ -127,7 +127,7 @@ def _details(plan: Plan) -> list[str]:
     return [
         f"The fastest that fits is `pretrain --backend=jax {flags}`.",
         f"Exchanges in a step: {exchanges or 'none'}.",
-        f"Rows that fit at once, about: {most}.",
+        f"Most rows at once that were found to fit: {most}.",
     ]
 
 

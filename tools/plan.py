@@ -13,7 +13,6 @@ defaults, which are those of `pretrain` except for --precision=bfloat16. --prese
 """
 
 import json
-import math
 import pathlib
 import shlex
 import sys
@@ -27,7 +26,7 @@ from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import require
 from albert_tf.planning import plan_settings as planned
-from albert_tf.settings import load_experiment
+from albert_tf.settings import describe, load_experiment
 from albert_tf.storage import files
 from albert_tf.training.pretrain_settings import PretrainSettings
 
@@ -64,8 +63,7 @@ def main() -> None:
     price = flags.FLAGS.cost_per_hour
     rule = "--cost_per_hour is that of one --topology"
     require(price is None or len(topologies) == 1, rule, about.topology)
-    is_price = price is None or 0 < price < math.inf
-    require(is_price, "--cost_per_hour must be positive and finite", price)
+    describe(facts.Training)["cost_per_hour"].check("cost_per_hour", price)
     stem = _OUTPUT.value.removesuffix(".json")
     for suffix in ("json", "md", "png") if stem else ():
         files.make_folder(stem.rpartition("/")[0] or ".")

@@ -73,10 +73,8 @@ def test_lists_are_compared(fake):
             "--train_batch_size must be a multiple of the 16 chips of v5e-16, "
             "received 100",
         ),
-        (
-            "--topology=v5e-16 --cost_per_hour=nan",
-            "--cost_per_hour must be positive and finite, received nan",
-        ),
+        ("--topology=v5e-16 --cost_per_hour=nan", "must be positive, received nan"),
+        ("--topology=v5e-16 --cost_per_hour=-1", "must be positive, received -1"),
         ("--topology=v5e-16 --efficiency=2", "--efficiency must be in (0, 1], rec"),
     ],
 )

@@ -420,6 +420,7 @@ def test_a_run_goes_on_with_rows_of_fixed_length(tables, pretrained, tmp_path):
         save_checkpoints_steps=2,
     )
     runs.execute("finetune", given, "checkpoint")
+    assert (tmp_path / "o/checkpoints/step-2.index").exists()
     runs.execute("finetune", given | {"fixed_length": True})
     record = json.loads((tmp_path / "o/run.json").read_text())
     assert record["settings"]["fixed_length"] is True

@@ -1,6 +1,7 @@
 """Loads a tokenizer of any kind from its file or folder."""
 
 import os
+import unicodedata
 from collections.abc import Iterable, Mapping
 
 from absl import logging
@@ -9,6 +10,7 @@ from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.normalization import combining_pattern
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
@@ -19,6 +21,9 @@ _CLASSES = (AlbertTokenizer, ByteBPETokenizer, WordPieceTokenizer)
 OPTIONS = tuple(dict.fromkeys(name for kind in _CLASSES for name in kind.options))
 # Hugging Face's name; formats without such a file of their own get it too.
 OPTION_FILE = "tokenizer_config.json"
+# The options may leave this fraction of a vocabulary's tokens without use: in released
+# vocabularies with their own options it is 0, with the opposite ones 1% to 50%.
+_MOST_USELESS = 0.005
 
 
 def load_tokenizer(
@@ -29,7 +34,8 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Loads a tokenizer; the name of its file and what it holds determine the kind.
 
-    A file of a model folder takes its options from that folder.
+    A file of a model folder takes its options from that folder, any other file from
+    what `train_tokenizer` wrote next to it.
 
     Args:
         path: str or path. A SentencePiece model, a `tokenizer.json` of a unigram model,
@@ -45,8 +51,9 @@ def load_tokenizer(
 
     Raises:
         DataError: If the file does not exist or is not a tokenizer.
-        UsageError: If the tokenizer does not accept an argument, or its model folder
-            says otherwise.
+        UsageError: If the tokenizer does not accept an argument, its model folder says
+            otherwise, or an option that nothing states has a default under which many
+            of its tokens cannot occur.
 
     Example:
         >>> import albert_tf
@@ -71,7 +78,10 @@ def load_tokenizer(
         return _build(kind, source, {}, path)
     require(not unknown, f"{path}: unknown tokenizer options {unknown}")
     folder, name = os.path.split(path)
-    stored = stored_options(folder) if name in IN_FOLDER else {}
+    if name in IN_FOLDER:
+        stored = stored_options(folder)
+    else:
+        stored = _options_of(option_file(path))
     check_options(given, stored, path)
     options = stored | given
     return _build(kind, source, options, path)
@@ -115,9 +125,15 @@ def _build(kind: type[Tokenizer], source: tuple, options, path: str) -> Tokenize
         tokenizer = kind(*source, **known)
     except DataError as e:
         raise (e if source[0] == path else DataError(f"{path}: {e}")) from None
-    if getattr(tokenizer, "do_lower_case", False) and "do_lower_case" not in known:
-        _warn_if_cased(tokenizer, path)
+    if not (path.endswith(".json") and kind is WordPieceTokenizer):  # it states both
+        _check_defaults(tokenizer, known, path)
     return tokenizer
+
+
+def option_file(path: str) -> str:
+    """Returns the path of the file with the options of a vocabulary's file."""
+    folder, name = os.path.split(path)
+    return files.join(folder, OPTION_FILE) if name in IN_FOLDER else f"{path}.json"
 
 
 def stored_options(folder: str) -> dict[str, bool]:
@@ -128,24 +144,26 @@ def stored_options(folder: str) -> dict[str, bool]:
     Raises:
         DataError: If a file is damaged.
     """
-    for name in ("config.json", OPTION_FILE, "run.json"):
-        where = files.join(folder, name)
-        values = files.read_json(where) if files.exists(where) else {}
-        if name == "run.json":
-            content = values.get("content")
-            values = content if isinstance(content, dict) else {}
-        elif name == "config.json" and values.get("format") != "albert_tf":
-            values = {}
-        if name != OPTION_FILE:
-            values = values.get("tokenizer") or {}
-        rule = f"{where}: tokenizer must be an object"
-        require(isinstance(values, dict), rule, values, error=DataError)
-        if isinstance(values.get("strip_accents"), bool):  # Hugging Face's BERT
-            values = {"keep_accents": not values["strip_accents"], **values}
-        stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
-        if stored:
-            return stored
-    return {}
+    paths = (files.join(folder, n) for n in ("config.json", OPTION_FILE, "run.json"))
+    return next(filter(None, map(_options_of, paths)), {})
+
+
+def _options_of(path: str) -> dict[str, bool]:
+    """Returns the options in one file; empty if it does not exist or has none."""
+    name = os.path.basename(path)
+    values = files.read_json(path) if files.exists(path) else {}
+    if name == "run.json":
+        content = values.get("content")
+        values = content if isinstance(content, dict) else {}
+    elif name == "config.json" and values.get("format") != "albert_tf":
+        values = {}
+    if name in ("config.json", "run.json"):
+        values = values.get("tokenizer") or {}
+    rule = f"{path}: tokenizer must be an object"
+    require(isinstance(values, dict), rule, values, error=DataError)
+    if isinstance(values.get("strip_accents"), bool):  # Hugging Face's BERT
+        values = {"keep_accents": not values["strip_accents"], **values}
+    return {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
 
 
 def check_options(
@@ -181,16 +199,32 @@ def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
         )
 
 
-def _warn_if_cased(tokenizer: Tokenizer, path: str) -> None:
-    """Logs one line if a vocabulary has tokens that lower-casing makes useless."""
+def _check_defaults(
+    tokenizer: Tokenizer, stated: Mapping[str, bool], path: str
+) -> None:
+    """Refuses a default that nobody stated and that leaves many tokens without use."""
+    doubts = {
+        "do_lower_case": (True, "capitals", lambda token: token != token.lower()),
+        "keep_accents": (False, "accents or other combining marks", _has_marks),
+    }
+    if isinstance(tokenizer, WordPieceTokenizer) and "do_lower_case" in stated:
+        del doubts["keep_accents"]  # BERT's option decides both
     special = {tokenizer.id_to_token(i) for i in tokenizer.special_ids}
-    capitals = [t for t in tokenizer.vocabulary if t != t.lower() and t not in special]
-    if len(capitals) > 0.01 * tokenizer.vocab_size:
-        logging.warning(
-            "%s: text is lower-cased, but %d of its tokens have capitals, such as %r; "
-            "--nodo_lower_case keeps case",
-            *(path, len(capitals), capitals[0]),
+    for option, (default, what, is_useless) in doubts.items():
+        if option in stated or getattr(tokenizer, option, None) != default:
+            continue
+        tokens = [t for t in tokenizer.vocabulary if t not in special and is_useless(t)]
+        require(
+            len(tokens) <= _MOST_USELESS * tokenizer.vocab_size,
+            f"{option}: {path} does not state it, and {len(tokens)} of its "
+            f"{tokenizer.vocab_size} tokens have {what}, such as {tokens[:1]}; give "
+            f"--{option} or --no{option}, as in its training",
         )
+
+
+def _has_marks(token: str) -> bool:
+    decomposed = unicodedata.normalize("NFKD", token)
+    return not decomposed.isascii() and bool(combining_pattern().search(decomposed))
 
 
 def find_file(folder: str, names: Iterable[str] = IN_FOLDER) -> str:

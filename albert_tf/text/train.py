@@ -15,7 +15,7 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
-from albert_tf.text.load import OPTION_FILE
+from albert_tf.text.load import option_file
 from albert_tf.text.normalization import normalize_text, to_unicode
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
@@ -50,9 +50,9 @@ def train_tokenizer(
 
     Args:
         sentences: Iterable of str. The training text, read once.
-        output_model: str, path or None. File to write (`gs://` too). Next to a
-            `vocab.txt`, options other than the defaults, or those of an earlier
-            `tokenizer_config.json` that is overwritten, are written to that file.
+        output_model: str, path or None. File to write (`gs://` too). Options other than
+            the defaults are written next to it: for a `spiece.model` or `vocab.txt` to
+            `tokenizer_config.json`, else to `<output_model>.json`.
         model_type: str. `unigram` (SentencePiece, as ALBERT has it), `wordpiece` (a
             `vocab.txt` for `WordPieceTokenizer`, as BERT has it) or `byte_bpe` (a
             `tokenizer.json` for `ByteBPETokenizer`, which keeps case and accents and
@@ -76,13 +76,14 @@ def train_tokenizer(
         DataError: If the text is empty or too small for the vocabulary.
     """
     _check(model_type, vocab_size, character_coverage, input_sentence_size, seed)
-    option_file = ""
+    options_to = ""
     if output_model is not None:
         _check_output(os.fspath(output_model), overwrite)
-        if model_type == "wordpiece":
-            plain = do_lower_case and not keep_accents
-            option_file = _option_file(os.fspath(output_model), plain)
-            files.check_new("output_model", option_file, overwrite)
+        where = option_file(os.fspath(output_model))
+        is_default = do_lower_case and not keep_accents
+        if model_type != "byte_bpe" and (not is_default or files.exists(where)):
+            options_to = where
+            files.check_new("output_model", options_to, overwrite)
     start = time.monotonic()
     draw = functools.partial(
         _draw, limit=input_sentence_size, seed=seed, progress=progress
@@ -103,9 +104,11 @@ def train_tokenizer(
     logging.info("trained %d tokens in %.0f s", vocab_size, time.monotonic() - start)
     if output_model is not None:
         files.write_bytes(output_model, data, overwrite)
-    if option_file:  # with the names that transformers reads, too
-        options = {"do_lower_case": do_lower_case, "strip_accents": not keep_accents}
-        files.write_text(option_file, files.to_json(options) + "\n", overwrite)
+    if options_to:
+        options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+        if model_type == "wordpiece":  # the name that transformers reads
+            options["strip_accents"] = not options.pop("keep_accents")
+        files.write_text(options_to, files.to_json(options) + "\n", overwrite)
     return data
 
 
@@ -230,14 +233,6 @@ def _check_output(path: str, overwrite: bool) -> None:
     if folder and not files.is_remote(path):
         files.make_folder(folder)
     files.check_new("output_model", path, overwrite)
-
-
-def _option_file(path: str, is_default: bool) -> str:
-    """Returns the file of options that is read with a vocabulary; empty for none."""
-    folder, name = os.path.split(path)
-    found = files.join(folder, OPTION_FILE)
-    is_read = name == "vocab.txt"
-    return found if is_read and (not is_default or files.exists(found)) else ""
 
 
 def _explain(reason: str, vocab_size: int, character_coverage: float) -> Exception:

@@ -124,19 +124,16 @@ def test_a_foreign_key_of_a_config_is_no_option(tmp_path, model, format):
     assert load.load_tokenizer(tmp_path / "m").do_lower_case
 
 
-def test_a_cased_vocabulary_that_is_lower_cased_is_said(tmp_path, caplog):
+def test_a_cased_vocabulary_needs_its_option(tmp_path):
     (tmp_path / "vocab.txt").write_bytes(WORDPIECE["wordpiece"].model)
-    for options, count in (({}, 1), ({"do_lower_case": False}, 0)):
-        caplog.clear()
-        checkpoint = Checkpoint("tf1", "m", CONFIG, {})
-        attach_tokenizer(checkpoint, str(tmp_path))
-        found = choose_tokenizer(checkpoint, **options)
-        assert caplog.text.count("text is lower-cased, but 294 of its") == count
-        assert found.do_lower_case == bool(count)
-    caplog.clear()
+    checkpoint = Checkpoint("tf1", "m", CONFIG, {})
+    attach_tokenizer(checkpoint, str(tmp_path))
+    with pytest.raises(UsageError, match=r"^do_lower_case: .* 294 of its 3000 tokens"):
+        choose_tokenizer(checkpoint)
+    found = choose_tokenizer(checkpoint, do_lower_case=False)
+    assert not found.do_lower_case
     (tmp_path / "tokenizer.json").write_text(json.dumps(found.to_json()))
     assert not load_tokenizer(tmp_path).do_lower_case
-    assert "lower-cased" not in caplog.text
 
 
 def test_a_null_option_is_the_default():

@@ -348,15 +348,26 @@ def test_a_damaged_unigram_file(tmp_path, vocabulary, unk_id, message):
         load_tokenizer(tmp_path)
 
 
-def test_a_cased_vocabulary_that_is_lower_cased_by_default_is_said(tmp_path, caplog):
-    caplog.set_level("WARNING", logger="absl")
-    lines = [f"Anna Berta Carl word{i} Dora" for i in range(200)]
-    path = tmp_path / "cased.model"
-    train_tokenizer(lines, path, vocab_size=45, do_lower_case=False, progress=False)
-    load_tokenizer(path, do_lower_case=False)
-    load_tokenizer(path, do_lower_case=True)
-    load_tokenizer(SPIECE)
-    assert not caplog.records
-    load_tokenizer(path)
-    (record,) = caplog.records
-    assert "--nodo_lower_case keeps case" in record.getMessage()
+@pytest.mark.parametrize(
+    ("model_type", "words", "option"),
+    [
+        ("unigram", "Anna Berta Carl Dora", {"do_lower_case": False}),
+        ("unigram", "नमस्ते दुनिया के लोगों", {"keep_accents": True}),
+        ("unigram", "ගුරුවරයා පොතක් ලියයි", {"keep_accents": True}),
+        ("wordpiece", "Öl über Ärger grün", {"keep_accents": True}),
+    ],
+)
+def test_options_of_training_are_not_forgotten(tmp_path, model_type, words, option):
+    path = tmp_path / "own.txt"
+    path = path if model_type == "wordpiece" else path.with_suffix(".model")
+    options = {"model_type": model_type, "vocab_size": 50, "progress": False}
+    lines = [f"{words} {i % 10}{i % 8}{i % 7}" for i in range(200)]
+    train_tokenizer(lines, path, **options, **option)
+    stated = {"do_lower_case": True, "keep_accents": False} | option
+    assert stated.items() <= load_tokenizer(path).get_config().items()
+    path = path.rename(path.with_stem("moved"))  # without its options
+    (name,) = option
+    with pytest.raises(UsageError, match=rf"{name}: .*{path.name} does not state it"):
+        load_tokenizer(path)
+    for value in (True, False):
+        load_tokenizer(path, **{name: value})

@@ -181,7 +181,8 @@ def tag_words(
         splits: int64 `[B + 1]`. Words of each text.
     """
     tokenizer, length = text_inputs.tokenizer, text_inputs.max_seq_length
-    tokens = text_inputs.graph_tokenizer(words)
+    graph = text_inputs.graph_tokenizer
+    tokens = graph(graph.after_word(words))
     ids, places = make_rows(tokens, splits, tokenizer.unk_id, length - 2)
 
     def answer(numbers, width):

@@ -74,7 +74,7 @@ def unknown_words(text: str, tokenizer: Any, whole: bool) -> list[str]:
         tokenizer: `Tokenizer`.
         whole: bool. Whether a word must be one token; else, its tokens must be known.
     """
-    words = {word: tokenizer.encode(f" {word}") for word in text.split()}
+    words = {word: tokenizer.encode(tokenizer.after_word(word)) for word in text.split()}
     return [
         word
         for word, ids in words.items()

@@ -3,7 +3,7 @@
 Legend: `N` sentences, `R` rows, `P` words of all sentences, `C` tags.
 
 The model reads the tag of a word off the word's first token. Every word is tokenized
-alone, and every word gets a tag: one without tokens is read as `<unk>`, and a sentence
+alone, as after another word, and every word gets a tag: one without tokens is read as `<unk>`, and a sentence
 that is too long continues in another row.
 """
 
@@ -300,7 +300,7 @@ def _in_words(task: Task, words: Sequence[str], tags: Sequence[str]) -> str:
 def encode_words(
     sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> EncodedExamples:
-    """Returns rows of words that were each tokenized alone.
+    """Returns rows of words that were each tokenized alone, as after another word.
 
     A word without tokens, such as a lone accent, becomes `<unk>`. A sentence that does
     not fit continues, from the next word on, in another row. Only a word that is longer
@@ -314,7 +314,7 @@ def encode_words(
     words = [word for row in sentences for word in row]
     sizes = [len(row) for row in sentences]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
-    ids, splits = tokenizer.encode_batch_flat(list(distinct))
+    ids, splits = tokenizer.encode_batch_flat(map(tokenizer.after_word, distinct))
     which = np.array([distinct[word] for word in words], np.int64)
     full = np.diff(splits)[which]
     begins = np.where(full > 0, splits[which], len(ids))

@@ -88,6 +88,9 @@ class ByteBPETokenizer(Tokenizer):
         controls = [i for i, token in added.items() if token.special]
         self._set_vocabulary(tokens, controls, name)
 
+    def after_word(self, text: str) -> str:
+        return text if text[:1] in ("", " ") else f" {text}"
+
     def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
         """See the base class. A mask stands for a word and the space before it."""
         return self.encode(part if is_last else _SPACE_BEFORE.sub("", part))

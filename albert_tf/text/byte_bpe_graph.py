@@ -117,8 +117,10 @@ class GraphByteBPE(GraphBase):
         return self.tokenize(tf.where(is_last, parts, bare))
 
     def _prefixed(self, texts: tf.Tensor) -> tf.Tensor:
-        if not self._add_prefix_space:
-            return texts
+        return self.after_word(texts) if self._add_prefix_space else texts
+
+    def after_word(self, texts: tf.Tensor) -> tf.Tensor:
+        texts = as_utf8(texts)  # an invalid first byte counts as the space
         bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
         return tf.where(bare, tf.strings.join([" ", texts]), texts)
 

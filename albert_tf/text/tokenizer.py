@@ -128,6 +128,14 @@ class Tokenizer(abc.ABC):
         """
         return self.encode_batch([text])[0]
 
+    def after_word(self, text: str) -> str:
+        """Returns how to write a text for `encode` that a word and a space precede.
+
+        Where the space before a word is part of its first token, as in byte-level BPE,
+        it is put there, as transformers' `add_prefix_space` does.
+        """
+        return text
+
     def encode_masked(self, text: str | bytes) -> list[int]:
         """Returns the ids of a text in which `[MASK]` marks masked tokens.
 

@@ -61,6 +61,10 @@ class GraphBase(tf.Module):
             )
         return self.tokenize(texts)
 
+    def after_word(self, texts: tf.Tensor) -> tf.Tensor:
+        """Does for strings `[B]` what `Tokenizer.after_word` does."""
+        return texts
+
     def tokenize_masked(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings in which `[MASK]` marks masked tokens into ids.
 

@@ -15,7 +15,7 @@ from albert_tf.training.settings import TrainingSettings
 
 ON_COLLAPSE = ("warn", "stop", "restart")
 # Which layer has which power of the decay; see `start.learning_rate_multipliers`.
-DECAY_RULES = ("standard", "original")
+DECAY_RULES = ("standard", "original", "corrected")
 # What else of a config a setting replaces that is given beside it: the steps of a
 # recipe, and their warm-up, are for all of its examples.
 _REPLACES = {
@@ -98,7 +98,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             others, ALBERT included, whose layers have one rate.
         layerwise_decay_rule: With --layerwise_decay: standard gives the top layer the
             full rate; original multiplies the rates of all layers and of the embeddings
-            by the factor twice more, as ELECTRA's code does.
+            by the factor twice more, as ELECTRA's code does; corrected once more, as
+            was meant there.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
             0: no average. The average is what is evaluated, kept and saved.
         class_weights: Weights of the classes in the loss, such as spam=5,ham=1; or

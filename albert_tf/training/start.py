@@ -346,7 +346,8 @@ def learning_rate_multipliers(
     The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
     that of the embeddings and their projection by `decay^L`. Pooler and head have the
     full rate. By the rule `"original"` the exponents are `L + 1 - l` and `L + 2`, as in
-    google-research/electra, which counts a pooler that its model has not (issue 51).
+    google-research/electra, which counts a pooler that its model has not (issue 51), by
+    `"corrected"` `L - l` and `L + 1`, which count the head alone.
 
     Args:
         decay: float in (0, 1], or None for one rate.
@@ -369,7 +370,7 @@ def learning_rate_multipliers(
     )
     layers, inner = config.num_hidden_layers, config.inner_group_num
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
-    top = 2 if rule == "original" else 0
+    top = {"standard": 0, "corrected": 1, "original": 2}[rule]
     multipliers = {
         # Parts that are not shared are numbered by application of the block.
         rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay

@@ -3,10 +3,14 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
+import tokenizers
 
 import albert_tf
+from albert_tf.tasks import tagging
 from albert_tf.text.preprocessor import Preprocessor
+from tests.text import kinds
 from tests.text.kinds import SENTENCEPIECE, WORDPIECE, bpe
 from tests.tiny import make_model
 
@@ -37,6 +41,22 @@ def test_ids(both):
     texts += (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
     for text in texts:
         assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
+
+
+def test_words_of_byte_bpe():
+    """`is_split_into_words` with `add_prefix_space`, which RoBERTa's class demands."""
+    ours = bpe()
+    library = tokenizers.Tokenizer.from_buffer(ours.model)
+    library.pre_tokenizer.add_prefix_space = True
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "<unk>"}
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=library, **names)
+    texts = [t for t in kinds.TEXTS if t.split() and not any(s in t for s in SPECIAL)]
+    for words in map(str.split, ["I live in London .", *texts]):
+        expected = theirs(words, is_split_into_words=True, add_special_tokens=False)
+        found = tagging.encode_words([words], ours, 10_000)
+        assert found.rows.ids.tolist()[1:-1] == expected.input_ids
+        firsts = np.unique(expected.word_ids(), return_index=True)[1]
+        assert (found.places - 1).tolist() == firsts.tolist()
 
 
 @pytest.mark.parametrize("kind", ["lower", "wordpiece", "byte_bpe"])

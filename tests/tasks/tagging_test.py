@@ -10,6 +10,7 @@ from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import tagging
 from albert_tf.tasks.tagging_files import TaggedExamples
+from tests.text.kinds import bpe
 
 pytest.importorskip("seqeval")
 
@@ -64,6 +65,14 @@ def test_long_sentences_continue_at_words(tokenizer):
     tags = [TASK.labels[i % 4] for i in range(12)]
     assert answers.tags == [tags[:9], [], tags[9:10], tags[10:]]
     assert [len(row) for row in answers.scores] == [9, 0, 1, 2]
+
+
+def test_words_keep_the_space_before_them():
+    """With byte-level BPE, "IliveinLondon" has other tokens than four words."""
+    tokenizer = bpe()
+    encoded = tagging.encode_words([["I", "live", "in", "London"]], tokenizer, 64)
+    tokens = tokenizer.encode(" I live in London")
+    assert encoded.rows.ids.tolist() == [tokenizer.cls_id, *tokens, tokenizer.sep_id]
 
 
 def test_a_word_longer_than_a_row_is_cut(tokenizer):

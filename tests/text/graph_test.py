@@ -31,6 +31,10 @@ def assert_same(tokenizer, texts):
     for tokenize, encode in (
         (graph, tokenizer.encode),
         (graph.tokenize_masked, tokenizer.encode_masked),
+        (
+            lambda texts: graph(graph.after_word(texts)),
+            lambda text: tokenizer.encode(tokenizer.after_word(to_unicode(text))),
+        ),
     ):
         found = tokenize(strings)
         assert found.dtype == tf.int32 and found.shape.as_list() == [len(texts), None]

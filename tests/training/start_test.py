@@ -38,7 +38,7 @@ def test_rates_of_layers(inner, rule):
         )
     # google-research/electra: decay ** (n_layers + 2 - depth), where the embeddings
     # have the depth 0 and the task's own layers n_layers + 2.
-    top = {"standard": 0, "original": 2}[rule]
+    top = {"standard": 0, "corrected": 1, "original": 2}[rule]
     assert rates == {
         **{layer: {0.5 ** (top + 10 - layer)} for layer in range(11)},
         "embeddings": {0.5 ** (top + 11)},

@@ -127,12 +127,11 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         sentences += document_sentences(document, config.language)
         document_splits.append(len(sentences))
     rules = config.pairs.rules
-    keeps_spaces = not getattr(tokenizer, "collapses_white_space", True)
-    if keeps_spaces and rules.separated != "sentences":
-        # Here the space before a word is part of it, but the splitter dropped it. After
-        # a [SEP], a sentence begins without one, as RoBERTa's.
-        first = set(document_splits)
-        sentences = [s if k in first else f" {s}" for k, s in enumerate(sentences)]
+    if rules.separated != "sentences":
+        # The splitter dropped the space before a sentence. After a [SEP], a sentence
+        # begins without one, as RoBERTa's.
+        first, after = set(document_splits), tokenizer.after_word
+        sentences = [s if k in first else after(s) for k, s in enumerate(sentences)]
     ids, sentence_splits = tokenizer.encode_batch_flat(sentences)
     keys = [(document.source, document.number) for document in documents]
     kept = pairs.make_documents(keys, sentence_splits, np.array(document_splits))

@@ -44,7 +44,7 @@ BEAM_NEEDS := absl-py google-crc32c hypothesis matplotlib numpy pytest \
   sentencepiece sentencex tokenizers tqdm
 BEAM_TF_VENV := $(VENV)-beam-tf
 PLAN_VENV := $(VENV)-plan
-BEAM_TF_NEEDS := h5py keras ml_dtypes safetensors tensorflow tensorflow-text
+BEAM_TF_NEEDS := h5py keras ml_dtypes safetensors tensorflow
 CONSTRAINTS := requirements.txt requirements.lock pyproject.toml setup.py
 # A package index may fail once.
 INSTALL = install() { $(BIN)/python -m pip install --quiet \

@@ -6,7 +6,7 @@ from albert_tf.data.corpus.corpus import CorpusSettings
 from albert_tf.data.prepare.create_settings import CreateSettings
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export.export_settings import ExportSettings
-from albert_tf.inference.settings import BulkSettings, ServedSettings
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.settings import check_fields, describe, load_experiment, setting
 from albert_tf.tasks.opening import DataSettings
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -76,7 +76,7 @@ def test_values_out_of_range(values, message):
     "settings",
     [
         *(PretrainSettings, FinetuneSettings, CreateSettings, CorpusSettings),
-        *(DataSettings, ExportSettings, BulkSettings, ServedSettings),
+        *(DataSettings, ExportSettings, BulkSettings),
     ],
 )
 def test_every_setting_is_described(settings):

@@ -15,7 +15,6 @@ VERBS = (
     "evaluate",
     "predict",
     "embed",
-    "predict_beam",
     "glue_submission",
     "fill_mask",
     "inspect",

@@ -5,9 +5,6 @@ Example: `albert-tf predict --model=sentiment --input_file=new.tsv
 
 Example: `albert-tf predict --model=mnli --task=ax --data_dir=glue
 --output_file=ax_predictions.tsv`
-
-Example: `albert-tf predict --model=served/films/1 --runner=DirectRunner
---input_file='reviews/*.jsonl' --output_file=answers/reviews`
 """
 
 import dataclasses
@@ -19,11 +16,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli import start
-from albert_tf.cli.flags import define_settings, read_settings, refuse
+from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
-from albert_tf.inference.settings import BulkSettings, ServedSettings
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
@@ -31,7 +28,7 @@ from albert_tf.tasks.registry import find_task as find_named_task
 _MODEL = flags.DEFINE_string(
     "model",
     None,
-    "Folder of a model, as written by `finetune`, or SavedModel.",
+    "Folder of a model, as written by `finetune`.",
     required=True,
 )
 _INPUT_FILE = flags.DEFINE_string(
@@ -42,12 +39,11 @@ _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
     "File to write: .tsv, .csv (not for tags), .jsonl or .parquet; .json or .parquet "
-    "for the answers to questions. Of a SavedModel: .jsonl, or prefix of such files.",
+    "for the answers to questions.",
     required=True,
 )
 define_settings(DataSettings)
 define_settings(BulkSettings)
-define_settings(ServedSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
@@ -60,8 +56,6 @@ _EXIT = flags.DEFINE_string(
     "exit", None, f"Stop early, text classifiers only: {RULE_HELP}."
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
-# Further flags without effect on a SavedModel.
-_NOT_SERVED = ("split", "max_batch_tokens", "max_seq_length", "exit")
 
 
 def main() -> None:
@@ -85,15 +79,7 @@ def main() -> None:
     # TensorFlow is imported, and the weights are read, after what is wrong without.
     from albert_tf.inference.files import PredictWork, answer_rows
     from albert_tf.inference.predictor import find_task
-    from albert_tf.inference.saved_model import is_saved_model, predict_served
 
-    served, size = read_settings(ServedSettings), _BATCH_SIZE.value
-    if input_file and is_saved_model(_MODEL.value):
-        refuse("not with a SavedModel", DataSettings, *_NOT_SERVED)
-        given = (_MODEL.value, input_file, output_file, served, bulk, size)
-        predict_served(*given, _OVERWRITE.value).report("prediction")
-        return
-    refuse(f"only with a SavedModel, not with {_MODEL.value}", ServedSettings)
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     settings = read_settings(DataSettings, remembered(task, input_file))
     work = PredictWork(
@@ -101,7 +87,7 @@ def main() -> None:
         model=_MODEL.value,
         output_file=output_file,
         max_seq_length=_MAX_SEQ_LENGTH.value,
-        batch_size=size,
+        batch_size=_BATCH_SIZE.value,
         named=bool(settings.id_column),
         task=settings.task,
         exit=_EXIT.value,

@@ -24,13 +24,13 @@ GROUPS = {
         "input_format source_temperature input_file_mode dev_fraction "
         "max_train_examples table_kind "
         "context_column question_column choice_columns tokens_column tags_column "
-        "id_column copy_columns labels many_labels label_separator skip_label "
-        "problem_type delimiter header quoting columns download tfds_data_dir",
+        "id_column labels many_labels label_separator skip_label "
+        "problem_type delimiter header quoting download tfds_data_dir",
     ),
     "model": (
-        "model saved_model init_checkpoint preset albert_config_file spm_model_file "
+        "model init_checkpoint preset albert_config_file spm_model_file "
         "max_seq_length exit",
-        "from head signature from_scratch grow answer_head exits do_lower_case "
+        "from head from_scratch grow answer_head exits do_lower_case "
         "keep_accents vocab_size model_type character_coverage vocab_file",
     ),
     "examples": (
@@ -64,7 +64,7 @@ GROUPS = {
         "backend distribution num_processes num_workers runner",
         "num_devices tpu_name allow_tpu_pod worker_timeout depth "
         "shard_optimizer jit_compile fuse_elementwise deterministic "
-        "iterations_per_loop predict_batch_size batch_size block_size "
+        "iterations_per_loop predict_batch_size batch_size "
         "max_batch_tokens rows_per_part beam_option",
     ),
     "outputs": (

@@ -162,6 +162,8 @@ def format_of(path: str | os.PathLike) -> str:
     names = set(files.list_folder(path))
     if folders.INCOMPLETE in names:
         raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
+    if {"saved_model.pb", "assets.extra"} <= names:
+        raise DataError(f"{path}: an exported SavedModel; give the folder of its model")
     where = files.join(path, "config.json")
     config = files.read_json(where) if "config.json" in names else None
     found = [k for k, module in FORMATS.items() if module.matches(path, names, config)]

@@ -215,8 +215,8 @@ def answer_file(
                 shares = bulk.num_workers, bulk.threads_per_worker
                 with open_runner(work, *shares, progress.update) as run:
                     run(jobs(), lambda job, p: place.write(job.index, job.digest, p))
-        place.claim(output.paths(progress.rows))
-        progress.paths = output.write(lambda: place.parts(progress.parts), place)
+        place.claim(output.paths())
+        progress.paths = output.write(lambda: place.parts(progress.parts))
         place.remove()
     return progress
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from albert_tf.errors import require
 from albert_tf.heads import CHOICES, HEADS, LABELS, SPANS, TAGS, VECTORS
-from albert_tf.jobs.folder import Part, Workplace
+from albert_tf.jobs.folder import Part
 from albert_tf.jobs.run import Job
 from albert_tf.storage import files
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task, table_text
@@ -87,16 +87,14 @@ class Output:
         """Returns the files that exist already."""
         return list(filter(files.exists, self.paths()))
 
-    def paths(self, rows: int = 0) -> list[str]:
-        """Returns the files that this number of answers may be written to."""
-        del rows
+    def paths(self) -> list[str]:
+        """Returns the files that the answers may be written to."""
         stem, _ = os.path.splitext(self.path)
         more = [*_OF_SPANS][1:] if self.ending == "json" else []
         return [self.path, *(f"{stem}{end}" for end in more)]
 
-    def write(self, parts: Parts, place: Workplace) -> list[str]:
+    def write(self, parts: Parts) -> list[str]:
         """Joins all parts, each file atomically, and returns the paths of the files."""
-        del place
         if self.ending == "json":
             rows = itertools.chain.from_iterable(json.loads(p.content) for p in parts())
             contents = _of_spans(list(rows))

@@ -50,12 +50,8 @@ def use_one_thread_per_call(num_calls: int) -> None:
     """
     import keras
 
-    if keras.backend.backend() == "tensorflow":
-        limit_tensorflow(num_calls)
-
-
-def limit_tensorflow(num_calls: int) -> None:
-    """Does what `use_one_thread_per_call` does, with any backend of Keras."""
+    if keras.backend.backend() != "tensorflow":
+        return
     import tensorflow as tf
 
     try:
@@ -178,7 +174,7 @@ def _compiled(
     # By its code, TensorFlow would take the functions of several models for one that
     # is traced again and again, and warn.
     function = tf.function(functools.partial(compute), input_signature=[spec])
-    return _as_arrays(alone_at_first(function), ranks)
+    return _as_arrays(_alone_at_first(function), ranks)
 
 
 def _compiled_by_jax(
@@ -208,7 +204,7 @@ def _compiled_by_jax(
     return with_full_rows
 
 
-def alone_at_first(function: Callable) -> Callable:
+def _alone_at_first(function: Callable) -> Callable:
     """Returns a graph's function whose first call in any thread is made alone.
 
     TensorFlow optimizes a graph in its first call, and again in every other one that

@@ -52,36 +52,3 @@ class BulkSettings:
     def cores(self) -> int:
         """Number of cores that compute."""
         return min(num_cores(), self.num_workers * self.threads_per_worker)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServedSettings:
-    """Which answers a SavedModel gives, and how they are written.
-
-    Attributes:
-        signature: Of a SavedModel: signature to call; it must take strings, such as
-            embed.
-        columns: Of a SavedModel: columns of the signature's inputs, as
-            text=sentence,text_pair=other. Default: the columns with the inputs' names.
-        copy_columns: Of a SavedModel: columns to copy to the answers, such as an
-            identifier.
-        num_shards: Of a SavedModel: number of files to write. Default: one per 100,000
-            texts.
-    """
-
-    signature: str = "serving_default"
-    columns: tuple[str, ...] = ()
-    copy_columns: tuple[str, ...] = ()
-    num_shards: int | None = setting(None, minimum=1)
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def chosen_columns(self) -> dict[str, str]:
-        """Returns the columns by input, as the user gave them."""
-        pairs = [part.partition("=") for part in self.columns]
-        if wrong := [name for name, equals, column in pairs if not (name and column)]:
-            raise UsageError(
-                f"columns: expected input=column, received {wrong[0]!r} without it"
-            )
-        return {name: column for name, _, column in pairs}

@@ -265,7 +265,7 @@ def test_indices_are_names_if_one_is(tmp_path):
     number = Part(b'{"index": 0, "x": "\\n"}\n', {"numbered": True})
     name = Part(b'{"index": "b"}\n', {"numbered": False})
     for parts, indices in (([number], [0]), ([number, name], ["0", "b"])):
-        Output(str(path), LABELS).write(lambda given=parts: iter(given), None)
+        Output(str(path), LABELS).write(lambda given=parts: iter(given))
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line["index"] for line in lines] == indices
         assert lines[0]["x"] == "\n"

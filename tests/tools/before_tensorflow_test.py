@@ -40,7 +40,6 @@ NO_COLUMN = "a.tsv: no column 'body'"
 NO_RUNNER = "--runner: Nonsense cannot be used"
 if importlib.util.find_spec("apache_beam") is None:
     NO_RUNNER = "--runner: needs Apache Beam: pip install albert_tf[beam]"
-SERVED = ("id_column=i", "exit=layers:1", "max_seq_length=8", "split=dev")
 # Command -> flags, exit code, message.
 MISTAKES = {
     CREATE: [
@@ -100,17 +99,13 @@ MISTAKES = {
         (f"{TABLE} --output_file=no/x.tsv", 2, "no/x.tsv: there is no folder no"),
         (f"{TABLE} --on_bad_input=skip", 2, "predict answers every example"),
         (f"{TABLE} --runner=Nonsense", 2, NO_RUNNER),
-        (f"{TABLE} --signature=tag", 2, "--signature: only with a SavedModel, not wi"),
+        (f"{TABLE} --model=served", 1, "served: an exported SavedModel; give"),
         ("--task=sst2 --data_dir=glue", 1, "glue"),
     ],
     f"{PREDICT}mlm {TABLE}": [("", 2, "mlm: has no trained classifier")],
     f"{PREDICT}qa {TABLE}": [("", 2, "answers to questions are written as")],
     f"{PREDICT}nli --task=mnli": [
         ("--data_dir=glue", 2, "expected one of test_matched, test_mismatched, rec"),
-    ],
-    f"{PREDICT}served {TABLE}": [
-        (f"--{flag}", 2, f"--{flag.split('=')[0]}: not with a SavedModel, received ")
-        for flag in SERVED
     ],
     "embed --model=m --input_file=a.tsv": [
         (f"--output_file=o.npy {BAD}", 1, NO_COLUMN),
@@ -175,7 +170,7 @@ def test_mistakes(tmp_path, run_python, model_folder):
         ("qa", "question_answering", None),
     ):
         shutil.copytree(model_folder(head, labels=labels), tmp_path / name)
-    (tmp_path / "served").mkdir()
+    (tmp_path / "served/assets.extra").mkdir(parents=True)
     (tmp_path / "glue").mkdir()
     (tmp_path / "served/saved_model.pb").touch()
     (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")

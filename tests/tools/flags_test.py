@@ -12,12 +12,12 @@ from tests.commands import flags_of_commands
 # Flags whose text depends on the command: what it reads and writes, ...
 FILES = {"input_file", "eval_file", "data_dir", "model", "spm_model_file"}
 FILES |= {"albert_config_file", "init_checkpoint", "preset", "labels", "split"}
-FILES |= {"output_file", "output_dir", "format", "exits_curve", "num_shards"}
+FILES |= {"output_file", "output_dir", "format", "exits_curve"}
 # ... what a whole text of one is ...
 TEXTS = {"do_lower_case", "keep_accents", "seed", "max_seq_length", "task", "text"}
 # ... and what training and its records, or two kinds of training, differ in.
 TRAINING = {"masking", "max_predictions_per_seq", "packing", "ema_decay", "precision"}
-TRAINING |= {"jit_compile", "num_train_steps", "top_k", "n_best_size", "batch_size"}
+TRAINING |= {"jit_compile", "num_train_steps", "top_k", "n_best_size"}
 # Fine-tuning computes these from the data, and says so.
 TRAINING |= {"learning_rate", "num_warmup_steps", "train_batch_size", "eval_steps"}
 EXCEPTIONS = FILES | TEXTS | TRAINING

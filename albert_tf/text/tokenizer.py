@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 import albert_tf
 from albert_tf.errors import DataError, UsageError, require
@@ -20,6 +21,8 @@ from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
 
 MASK = "[MASK]"  # stands for the mask token of any vocabulary
+# More unknown tokens than this fraction, and than this number, are worth a warning.
+_MOST_UNKNOWN, _FEW_UNKNOWN = 0.05, 4
 
 
 class Tokenizer(abc.ABC):
@@ -70,6 +73,8 @@ class Tokenizer(abc.ABC):
         self.model = model
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._library: Any = None
+        self._num_tokens = self._num_unknown = 0
+        self._has_warned = False
 
     def _set_vocabulary(self, tokens: list[str], controls: Iterable[int], name: str):
         """Keeps the tokens of all ids, and finds the special ones.
@@ -191,7 +196,24 @@ class Tokenizer(abc.ABC):
         rows = self._encode_rows(texts)
         splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         flat = itertools.chain.from_iterable(rows)
-        return np.fromiter(flat, np.int32, splits[-1]), splits
+        ids = np.fromiter(flat, np.int32, splits[-1])
+        self._warn_of_unknown(ids)
+        return ids, splits
+
+    def _warn_of_unknown(self, ids: np.ndarray) -> None:
+        """Logs one line, once, if many of the tokens so far are unknown."""
+        self._num_tokens += len(ids)
+        self._num_unknown += int(np.count_nonzero(ids == self.unk_id))
+        most = max(_FEW_UNKNOWN, _MOST_UNKNOWN * self._num_tokens)
+        if self._num_unknown > most and not self._has_warned:
+            self._has_warned = True
+            logging.warning(
+                "%d of the first %d tokens of the text are unknown to the tokenizer "
+                "(%s), so the model sees nothing of them: does its vocabulary (%d "
+                "tokens, such as %s) suit this language and script?",
+                *(self._num_unknown, self._num_tokens, self._vocabulary[self.unk_id]),
+                *(self.vocab_size, ", ".join(self._vocabulary[-3:])),
+            )
 
     @abc.abstractmethod
     def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:

@@ -123,7 +123,7 @@ class WordPieceTokenizer(Tokenizer):
         self._set_vocabulary(_last_of_equals(tokens, name), (), name)
         self.longest = max(map(len, tokens))
         self._folds = _Folds(self)
-        self._split = functools.lru_cache(_CACHED_WORDS)(self._split_word)
+        self._split_cached = functools.lru_cache(_CACHED_WORDS)(self._split_word)
 
     def with_options(self, **options: bool) -> "WordPieceTokenizer":
         known = self.get_config()
@@ -164,10 +164,15 @@ class WordPieceTokenizer(Tokenizer):
                     yield word, places
                     word, places = "", []
 
-    def _split_word(self, word: str) -> list[tuple[int, int]]:
+    def _split(self, word: str) -> list[tuple[int, int]]:
         """Returns the id of each token of a word, and where in the word it ends."""
+        if len(word) > MAX_WORD:  # the cache would keep words of any length
+            return [(self.unk_id, len(word))]
+        return self._split_cached(word)
+
+    def _split_word(self, word: str) -> list[tuple[int, int]]:
         begin, found = 0, []
-        while begin < len(word) <= MAX_WORD:
+        while begin < len(word):
             prefix = CONTINUES if begin else ""
             for end in range(min(len(word), begin + self.longest), begin, -1):
                 token_id = self._ids.get(prefix + word[begin:end])
@@ -372,7 +377,8 @@ def train(
     tokenizers = import_tokenizers("training a WordPiece vocabulary")
     special = "".join(f"{token}\n" for token in SPECIAL_TOKENS).encode()
     words = WordPieceTokenizer(special, **options).words
-    counts = Counter(word for sentence in sentences for word in words(sentence))
+    every = (word for sentence in sentences for word in words(sentence))
+    counts = Counter(word for word in every if len(word) <= MAX_WORD)
     characters: Counter[str] = Counter()
     for word, count in counts.items():
         characters.update({char: count * word.count(char) for char in set(word)})

@@ -348,6 +348,18 @@ def test_a_damaged_unigram_file(tmp_path, vocabulary, unk_id, message):
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["lower", "wordpiece"])
+def test_a_vocabulary_of_another_script_is_said_once(kind, caplog):
+    tokenizer = pickle.loads(pickle.dumps(ALL[kind]))
+    tokenizer.encode_batch(["the cat sat on the mat " * 9] * 9)
+    tokenizer.encode_batch(["the cat 😀"] * 20)
+    assert not caplog.records
+    for _ in range(2):
+        tokenizer.encode_batch(["吾輩は猫である。"] * 99)
+    (record,) = caplog.records
+    assert "are unknown to the tokenizer" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     ("model_type", "words", "option"),
     [

@@ -1,7 +1,9 @@
 """WordPiece against transformers' tokenizer (stored), its files and its training."""
 
 import json
+import pickle
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -41,6 +43,17 @@ def test_masks_words_and_decoding():
     starts = LOWER.word_start_table()
     assert not starts[LOWER.token_to_id("##a")] and starts[LOWER.token_to_id("a")]
     assert LOWER.decode(LOWER.encode("The cafés")) == "the cafes"
+
+
+def test_long_words_are_not_kept():
+    tokenizer = pickle.loads(pickle.dumps(LOWER))
+    assert tokenizer.encode("a" * 101) == [tokenizer.unk_id]
+    tracemalloc.start()
+    for i in range(20):
+        assert tokenizer.encode(f"{i}" + "a" * 300_000) == [tokenizer.unk_id]
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 1_000_000
 
 
 def test_a_tokenizer_json_is_the_same_tokenizer(tmp_path):

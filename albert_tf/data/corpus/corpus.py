@@ -135,8 +135,8 @@ class Corpus:
             is_split = source.format == "lines"
             texts = self._texts(source)
             grouped = formats.group_documents(texts, self.counts)
-            for number, document in enumerate(grouped):
-                yield RawDocument(k, number, document, is_split)
+            for number, (document, piece) in enumerate(grouped):
+                yield RawDocument(k, number, document, is_split, piece)
 
     def _find(self, inputs: str) -> list[Source]:
         names: dict[str, tuple[str, str]] = {}

@@ -34,6 +34,12 @@ class RawDocument(NamedTuple):
     number: int  # index of the document in its source
     texts: list[str]
     is_split: bool  # whether the texts are already sentences
+    piece: int = 0  # index of the piece of a long document that was cut
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Returns the key of the first piece of the document that it belongs to."""
+        return self.source, self.number - self.piece
 
 
 def document_sentences(document: RawDocument, language: str) -> list[str]:

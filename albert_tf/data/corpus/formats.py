@@ -93,30 +93,34 @@ def detect_format(path: str) -> str:
 
 def group_documents(
     texts: Iterator[str | None], counts: Counter, max_chars: int = DOCUMENT_CHARS
-) -> Iterator[list[str]]:
+) -> Iterator[tuple[list[str], int]]:
     """Collects what a reader yields into documents.
 
     A document of more than `max_chars` characters is split into several documents, so
     that memory stays bounded; "documents_cut" counts the splits.
+
+    Yields:
+        The texts of a document, and its index among the pieces of one that was split.
     """
     document: list[str] = []
-    length = 0
+    length = piece = 0
     for text in texts:
         if text is None or length >= max_chars:
-            counts["documents_cut"] += text is not None
             if document:
-                yield document
+                yield document, piece
+            piece = 0 if text is None else piece + 1
+            counts["documents_cut"] += text is not None
             document, length = [], 0
         while text:
-            piece, text = text[:max_chars], text[max_chars:]
-            document.append(piece)
-            length += len(piece)
+            part, text = text[:max_chars], text[max_chars:]
+            document.append(part)
+            length += len(part)
             if text:
                 counts["documents_cut"] += 1
-                yield document
-                document, length = [], 0
+                yield document, piece
+                document, length, piece = [], 0, piece + 1
     if document:
-        yield document
+        yield document, piece
 
 
 def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:

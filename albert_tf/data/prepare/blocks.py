@@ -8,6 +8,7 @@ settings, never on the number of processes. A block is processed with array oper
 over all its tokens; loops run only over sentences and examples.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +103,10 @@ def make_blocks(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]
 
 
 def process_block(
-    block: Sequence[RawDocument], config: RecordConfig, tokenizer
+    block: Sequence[RawDocument],
+    config: RecordConfig,
+    tokenizer,
+    corpus: Corpus | None = None,
 ) -> dict[str, Records]:
     """Turns a block into records, by split.
 
@@ -110,20 +114,53 @@ def process_block(
         block: Sequence. Documents in corpus order.
         config: `RecordConfig`. What records to make.
         tokenizer: Provides `encode_batch_flat`, `word_start_table` and special ids.
+        corpus: `Corpus` or None. Where the block is from; it has other documents if the
+            block has none.
     """
     by_split: dict[str, list[RawDocument]] = {split: [] for split in SPLITS}
     for document in block:
         by_split[config.split(document)].append(document)
-    return {
-        split: _process(documents, config, tokenizer)
-        for split, documents in by_split.items()
-        if documents
-    }
+    made = {}
+    for split, documents in by_split.items():
+        if documents:
+            others = _others(split, documents, block, config, corpus)
+            made[split] = _process(documents, others, config, tokenizer)
+    return made
 
 
-def _process(documents, config: RecordConfig, tokenizer) -> Records:
+def _others(split, documents, block, config, corpus) -> list[RawDocument]:
+    """Returns other documents for B, if all of a block and split are pieces of one.
+
+    They come from the rest of the block, then from the sources after it, those of the
+    same name first. Examples to train on take no held-out text.
+    """
+    wholes = {document.whole for document in documents}
+    if not config.pairs.rules.others or len(wholes) > 1:
+        return []
+    found: Iterable[RawDocument] = block
+    if corpus:
+        last, names = block[-1].source, [source.part_of for source in corpus.sources]
+        order = sorted(
+            range(len(names)), key=lambda k: (names[k] != names[last], k <= last, k)
+        )
+        found = itertools.chain(block, corpus.restarted().documents(order))
+    others = []
+    wanted, left = BLOCK_CHARS // 4, 8 * BLOCK_CHARS  # characters to take, to look at
+    for document in found:
+        size = sum(map(len, document.texts))
+        left -= size
+        if document.whole not in wholes and config.split(document) in ("train", split):
+            others.append(document)
+            wanted -= size
+        if min(wanted, left) <= 0:
+            break
+    return others
+
+
+def _process(documents, others, config: RecordConfig, tokenizer) -> Records:
     sentences, document_splits = [], [0]
-    for document in documents:
+    everything = [*documents, *others]
+    for document in everything:
         sentences += document_sentences(document, config.language)
         document_splits.append(len(sentences))
     rules = config.pairs.rules
@@ -133,16 +170,21 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         first, after = set(document_splits), tokenizer.after_word
         sentences = [s if k in first else after(s) for k, s in enumerate(sentences)]
     ids, sentence_splits = tokenizer.encode_batch_flat(sentences)
-    keys = [(document.source, document.number) for document in documents]
-    kept = pairs.make_documents(keys, sentence_splits, np.array(document_splits))
+    keys = [(document.source, document.number) for document in everything]
+    splits = sentence_splits, np.array(document_splits)
+    kept = pairs.make_documents(keys, *splits, [d.whole for d in everything])
+    sentences = sentences[: document_splits[len(documents)]]
+    own_ids = ids[: sentence_splits[len(sentences)]]
+    others = [d for d in kept if d.borders[0] >= len(own_ids)]
+    kept = kept[: len(kept) - len(others)]
     sizes = [document.borders[-1] - document.borders[0] for document in kept]
     counts = Counter(
         documents=len(documents),
         documents_without_tokens=len(documents) - len(kept),
         sentences=len(sentences),
         characters=sum(map(len, sentences)),
-        tokens=len(ids),
-        unknown_tokens=int(np.count_nonzero(ids == tokenizer.unk_id)),
+        tokens=len(own_ids),
+        unknown_tokens=int(np.count_nonzero(own_ids == tokenizer.unk_id)),
     )
     longest = max(zip(sizes, [d.key for d in kept], strict=True), default=(0, (0, 0)))
     ids, kept = pairs.separate(ids, kept, rules, tokenizer.sep_id)
@@ -151,7 +193,9 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
     tokens = [np.zeros(0, np.int32)]
     lengths = np.zeros(config.pairs.max_seq_length + 1, np.int64)
     for repeat in range(config.dupe_factor):
-        plan, dropped = pairs.plan_examples(kept, config.pairs, word_starts, repeat)
+        plan, dropped = pairs.plan_examples(
+            kept, config.pairs, word_starts, repeat, others
+        )
         counts.update(dropped)
         if not plan:
             continue

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import tqdm
+from absl import logging
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import DuplicateCounter, RawDocument
@@ -172,6 +173,16 @@ def _plan_mixture(corpus, config, summary, paths) -> Mixture:
             f"{config.eval_fraction}; skipped or cut: "
             f"{list_counts(+corpus.counts)})"
         )
+    for split, total in summary.splits.items():
+        if lonely := total["pairs_without_another_document"]:
+            message = (
+                f"input_file: {count_of(lonely, 'pair')} for {split} found no other "
+                f"document to take B from; {total['labels_1']:,} of "
+                f"{count_of(total['examples'], 'example')} have label 1"
+            )
+            enough = config.pairs.policy != "nsp" or counts["labels_1"]
+            require(enough, f"{message}; --pair_policy=nsp needs two", error=DataError)
+            logging.warning("%s", message)
     seed = config.pairs.seed
     return plan_mixture(corpus, summary, paths, output.read_lengths, seed)
 

@@ -116,8 +116,8 @@ def make_part(block: Sequence[RawDocument], path: str, job: str) -> tuple[int, i
     # The text differs if an input changed since the run was interrupted.
     if files.exists(path) and _read(path, ())[0]["crc32c"] == crc:
         return size, 0
-    _, tokenizer, config = read_job(job)
-    records = blocks.process_block(block, config, tokenizer)
+    corpus, tokenizer, config = read_job(job)
+    records = blocks.process_block(block, config, tokenizer, corpus)
     header = {"crc32c": crc, "source": block[0].source, "splits": {}}
     arrays = {}
     for split, part in records.items():
@@ -289,7 +289,7 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
         "source_temperature": corpus.source_temperature,
     }
     return {
-        "version": 1,
+        "version": 2 if config.pairs.rules.others else 1,
         "sources": [list(source[:3]) for source in corpus.sources],
         **(mixture if corpus.named else {}),
         "drop_duplicates": drop_duplicates,

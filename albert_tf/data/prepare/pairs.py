@@ -14,6 +14,10 @@ array, and the label. Policies with a label:
     document with label 1, which makes 52-62% of the labels 1.
   * `nsp`: BERT's next sentence prediction; B is from another document half the time.
 
+For these two, the other document is of the same block and split, or else one of those
+that the caller adds. Pieces of a document that was cut are one document. If there is no
+other, `nsp` goes on with the next text, label 0, and `original` skips the chunk.
+
 Without one (label 0, which is not recorded):
 
   * `none`: one segment, filled over document borders with [SEP] between documents.
@@ -26,8 +30,6 @@ Without one (label 0, which is not recorded):
     Sentences are added until the length is reached, A ends near its half, and what is
     too long is cut off. In the original, a short sentence after the beginning of B may
     still go to A; here both are consecutive text.
-
-For `original` and `nsp`, the other document is from the same block.
 """
 
 import functools
@@ -60,18 +62,20 @@ class Policy(NamedTuple):
         separated: str. What ends with [SEP] inside a segment: "", "documents" or
             "sentences" (and then, if examples cross documents, these too).
         short_seq_prob: float. Default of `PairConfig`, as in the original.
+        others: bool. Whether B may be from another document.
     """
 
     segments: int
     crosses: bool = False
     separated: str = ""
     short_seq_prob: float = 0.1
+    others: bool = False
 
 
 POLICIES = {
     "clean": Policy(2),
-    "original": Policy(2),
-    "nsp": Policy(2),
+    "original": Policy(2, others=True),
+    "nsp": Policy(2, others=True),
     "none": Policy(1, crosses=True, separated="documents"),
     "full_sentences": Policy(1, True, "sentences", 0.0),
     "doc_sentences": Policy(1, False, "sentences", 0.0),
@@ -148,6 +152,7 @@ class Document(NamedTuple):
 
     key: tuple[int, int]
     borders: list[int]
+    whole: tuple[int, int] = (0, 0)  # key of the document that it was cut from
 
 
 def _balanced_labels(*key: int) -> Iterator[int]:
@@ -163,6 +168,7 @@ def make_documents(
     keys: Sequence[tuple[int, int]],
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
+    wholes: Sequence[tuple[int, int]] = (),
 ) -> list[Document]:
     """Returns the documents of one block, without empty sentences and documents.
 
@@ -170,13 +176,14 @@ def make_documents(
         keys: Sequence. (source, index) of each document.
         sentence_splits: int `[sentences + 1]`. Token offsets.
         document_splits: int `[documents + 1]`. Sentence offsets.
+        wholes: Sequence. Key of the document that each was cut from, if any was.
     """
     documents = []
     for k, key in enumerate(keys):
         begin, end = document_splits[k], document_splits[k + 1]
         borders = np.unique(sentence_splits[begin : end + 1]).tolist()
         if len(borders) > 1:
-            documents.append(Document(key, borders))
+            documents.append(Document(key, borders, wholes[k] if wholes else key))
     return documents
 
 
@@ -185,6 +192,7 @@ def plan_examples(
     config: PairConfig,
     word_starts: np.ndarray,
     repeat: int = 0,
+    others: Sequence[Document] = (),
 ) -> tuple[list[Example], Counter]:
     """Divides the documents of a block into examples.
 
@@ -194,17 +202,18 @@ def plan_examples(
         config: `PairConfig`. How to divide them.
         word_starts: bool `[tokens]` of the flat array. Where text may be split.
         repeat: int. Index of the pass, below `dupe_factor`.
+        others: Sequence. More documents that B may be from, if those are all one.
 
     Returns:
         The examples in document order, and counts of what was dropped:
         "tokens_truncated" and "tokens_skipped", "examples_truncated",
-        "segments_split" and "segments_skipped".
+        "segments_split" and "segments_skipped", "pairs_without_another_document".
     """
     counts: Counter = Counter()
     if not documents:
         return [], counts
-    if config.policy in ("original", "nsp"):
-        return _plan_with_others(documents, config, repeat, counts), counts
+    if config.rules.others:
+        return _plan_with_others(documents, others, config, repeat, counts), counts
     key = documents[0].key
     if config.policy == "clean":
         labels = _balanced_labels(config.seed, keyed_random.LABELS, repeat, *key)
@@ -218,7 +227,7 @@ def plan_examples(
     # A separator at the end of an example is the [SEP] that it ends with anyway.
     room = config.max_tokens + (config.rules.separated == "sentences")
     examples: list[Example] = []
-    for key, borders in documents:
+    for key, borders, _ in documents:
         rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *key)
         borders = _cut_long(borders, room, word_starts, counts)
         examples += plan(borders, config, word_starts, separators, rng, counts)
@@ -237,7 +246,7 @@ def separate(ids, documents: Sequence[Document], rules: Policy, sep_id: int):
     if not rules.separated:
         return ids, documents
     places, shifted = [], []
-    for key, (start, *ends) in documents:
+    for key, (start, *ends), _ in documents:
         borders = [start + len(places)]
         for end in ends:
             if rules.separated == "sentences" or end == ends[-1]:
@@ -285,10 +294,10 @@ def _plan_clean(labels, borders, config, word_starts, separators, rng, counts):
         i = j
 
 
-def _plan_with_others(documents, config, repeat, counts):
+def _plan_with_others(documents, others, config, repeat, counts):
     """Does what create_instances_from_document does, the original's or BERT's."""
     examples = []
-    for k, document in enumerate(documents):
+    for document in documents:
         rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *document.key)
         borders = document.borders
         last = len(borders) - 1
@@ -299,28 +308,42 @@ def _plan_with_others(documents, config, repeat, counts):
             j = min(bisect_left(borders, start + target, i + 1), last)
             a_end = i + (rng.integer(1, j - i - 1) if j - i > 1 else 1)
             middle, end = borders[a_end], borders[j]
+            second = pair = ()
             if j - i == 1 or (config.policy == "nsp" and rng.random() < 0.5):
                 length = target - (middle - start)
-                b_start, b_end = _from_other(documents, k, length, rng)
-                pair = (start, middle, b_start, b_end, 1)
+                second = _from_other(document, documents, others, length, rng)
+                counts["pairs_without_another_document"] += not second
+            if second:
+                pair = (start, middle, *second, 1)
                 counts["random_documents"] += 1
                 j = a_end
+            elif j - i == 1:
+                counts["tokens_skipped"] += end - start
             elif config.policy == "original" and rng.random() < 0.5:
                 pair = (middle, end, start, middle, 1)
             else:
                 pair = (start, middle, middle, end, 0)
-            examples.append(_truncate(*pair, config, rng, counts))
+            if pair:
+                examples.append(_truncate(*pair, config, rng, counts))
             i = j
     return examples
 
 
-def _from_other(documents, k, length, rng):
-    """Returns segments of another document, of at least `length` tokens if it can."""
+def _from_other(document, documents, others, length, rng):
+    """Returns text of another document, at least `length` tokens if it can, or ().
+
+    The first draws are those of the original, which then takes the same document.
+    """
     for _ in range(10):
-        other = rng.integer(0, len(documents) - 1)
-        if other != k:
+        other = documents[rng.integer(0, len(documents) - 1)]
+        if other.whole != document.whole:
             break
-    borders = documents[other].borders
+    else:
+        different = [d for d in (*documents, *others) if d.whole != document.whole]
+        if not different:
+            return ()
+        other = different[rng.integer(0, len(different) - 1)]
+    borders = other.borders
     last = len(borders) - 1
     begin = rng.integer(0, last - 1)
     end = min(bisect_left(borders, borders[begin] + length, begin + 1), last)

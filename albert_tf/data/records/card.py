@@ -20,6 +20,7 @@ _LISTED = 50  # inputs listed in the Markdown
 # Counts that the card has under their names.
 _TEXT_COUNTS = ("sentences", "characters", "tokens", "unknown_tokens")
 _LOSSES = ("segments_split", "segments_cut", "segments_skipped", "tokens_skipped")
+_LOSSES += ("pairs_without_another_document",)
 
 
 def make_card(

@@ -300,7 +300,9 @@ def test_a_huge_line_needs_little_memory(tmp_path):
 def test_long_documents_are_cut_in_parts():
     texts = iter(["a" * 30, "b" * 30, "c" * 250, None, "d"])
     counts = Corpus("docstrings:").counts
-    parts = list(formats.group_documents(texts, counts, max_chars=100))
+    found = formats.group_documents(texts, counts, max_chars=100)
+    parts, pieces = zip(*found, strict=True)
+    assert pieces == (*range(len(parts) - 1), 0)
     assert "".join(map("".join, parts)) == "a" * 30 + "b" * 30 + "c" * 250 + "d"
     assert all(sum(map(len, part)) <= 160 for part in parts)
     assert parts[-1] == ["d"]

@@ -107,6 +107,43 @@ def test_records_are_the_bytes_of_earlier_versions(tokenizer, policy):
         assert sha256.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("policy", "pieces", "others", "eval_fraction"),
+    [
+        ("nsp", 4, 2, 0),  # a block of one book
+        ("nsp", 1, 2, 0),
+        ("original", 4, 2, 0),
+        ("nsp", 8, 2, 0.3),  # of which pieces are held out
+        ("nsp", 4, 0, 0),  # and nothing else
+        ("original", 4, 0, 0),
+    ],
+)
+def test_the_other_document_is_never_the_same(
+    tokenizer, tmp_path, policy, pieces, others, eval_fraction
+):
+    words = ["software", "license", "network"]
+    for word in words[: others + 1]:
+        line = " ".join([word] * (100 if policy == "original" else 20)) + ".\n"
+        (tmp_path / f"{words.index(word)}.txt").write_text(line * 200)
+    corpus = Corpus(f"{tmp_path}/*.txt", "lines")
+    (book,) = corpus.documents([0])
+    block = [book._replace(number=k, piece=k) for k in range(pieces)]
+    config = _config(policy, eval_fraction=eval_fraction)
+    made = blocks.process_block(block, config, tokenizer, corpus)
+    assert len(made) == 1 + bool(eval_fraction)
+    for records in made.values():
+        labels = []
+        for record in map(parse, records.payloads):
+            ids, segments = record["input_ids"], record["segment_ids"]
+            texts = [tokenizer.decode(ids[segments == k].tolist()) for k in range(2)]
+            names = [{word for word in words if word in text} for text in texts]
+            labels += record["next_sentence_labels"].tolist()
+            assert (names[0] != names[1]) == labels[-1] and len(names[1]) == 1
+        without = records.counts["pairs_without_another_document"]
+        assert bool(without) == (others == 0) == (not any(labels))
+        assert others or records.counts["tokens"] > 1000
+
+
 def test_static_records_are_the_originals(tokenizer):
     sizes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), S)
     sizes |= {"token_boundary": S, "next_sentence_labels": 1}

@@ -182,7 +182,7 @@ def test_segments_are_those_of_electra(lengths, seed, size):
         found.append((ids[a_start:a_end].tolist(), ids[b_start:b_end].tolist()))
         used += a_end - a_start + b_end - b_start
     expected = []
-    for key, borders in documents:
+    for key, borders, _ in documents:
         rng = pairs.KeyedRandom(seed, keyed_random.DOCUMENT, 0, *key)
         text = [list(range(*ends)) for ends in itertools.pairwise(borders)]
         expected += _electra_segments(text, size, 0.3, rng)

@@ -27,6 +27,16 @@ MANIFEST = "manifest.json"
 INCOMPLETE = "INCOMPLETE"
 # The first copy of what replaces a remote folder; complete if `INCOMPLETE` lists it.
 _STAGE = re.compile(r"\.new-[0-9a-f]{8}")
+# The files that may define a folder's tokenizer; the first that exists is its
+# vocabulary. The others belong to one of them.
+VOCABULARIES = ("spiece.model", "tokenizer.json", "vocab.json", "vocab.txt")
+TOKENIZER_FILES = (
+    *VOCABULARIES,
+    "merges.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 # What this package writes into model folders; a folder with any other file in it is
 # never replaced.
 OWN_NAMES = frozenset(

@@ -21,19 +21,15 @@ from albert_tf.storage import folders
 HUGGING_FACE = "hf://"
 KAGGLE = "kaggle://"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+# Asked for where there are no others: of this pickle only tensors are read.
+TORCH_WEIGHTS = "pytorch_model.bin"
 # What a Hugging Face repository is asked for: no file that could run code.
 SAFE_FILES = (
     *WEIGHTS,
+    *folders.TOKENIZER_FILES,
     "model-*-of-*.safetensors",
     "config.json",
     "manifest.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "spiece.model",
-    "vocab.txt",
-    "merges.txt",
     "README.md",
 )
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -144,18 +140,17 @@ def _missing(name: str, package: str) -> UsageError:
 def _from_hugging_face(name: str, repository: str, revision: str | None) -> Download:
     hub = _hugging_face(name)
     with _one_line(name, "run it again; complete files are kept"):
-        folder = hub.snapshot_download(
-            repository,
-            revision=revision,
-            allow_patterns=list(SAFE_FILES),
-            library_name="albert_tf",
-        )
-    # Other programs share the cache, so that a torch file may lie in the folder.
-    if not set(WEIGHTS) & set(os.listdir(folder)):
-        raise DataError(
-            f"{name}: has no {WEIGHTS[0]}; files such as pytorch_model.bin may contain "
-            "code and are not downloaded"
-        )
+        for asked, wanted in ((SAFE_FILES, WEIGHTS), (TORCH_WEIGHTS, [TORCH_WEIGHTS])):
+            folder = hub.snapshot_download(
+                repository,
+                revision=revision,
+                allow_patterns=asked,
+                library_name="albert_tf",
+            )
+            if not set(wanted).isdisjoint(os.listdir(folder)):
+                break
+    rule = f"{name}: has neither {WEIGHTS[0]} nor {TORCH_WEIGHTS}"
+    require(not set(wanted).isdisjoint(os.listdir(folder)), rule, error=DataError)
     return Download(folder, f"{HUGGING_FACE}{repository}@{os.path.basename(folder)}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from absl import logging
 
 from albert_tf.errors import DataError, require
-from albert_tf.storage import files
+from albert_tf.storage import files, folders
 from albert_tf.text import tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.normalization import combining_pattern
@@ -16,7 +16,7 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
 
 # The files of a folder that may hold its tokenizer; the first that exists is taken.
-IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json", "vocab.txt")
+IN_FOLDER = folders.VOCABULARIES
 _CLASSES = (AlbertTokenizer, ByteBPETokenizer, WordPieceTokenizer)
 OPTIONS = tuple(dict.fromkeys(name for kind in _CLASSES for name in kind.options))
 # Hugging Face's name; formats without such a file of their own get it too.

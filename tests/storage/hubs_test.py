@@ -157,16 +157,14 @@ def test_a_name_without_an_owner_is_forwarded_to_the_repository(hub, name):
     assert not hub.requests
 
 
-def test_a_repository_without_a_safe_file_says_so(hub, name, tmp_path):
-    hub.repositories[name]["main"] = {"config.json": b"{}"} | PROGRAMS
-    with refused("no model.safetensors; files such as pytorch_model.bin may contain"):
-        hubs.download(f"hf://{name}")
-    assert not hub.asked("pytorch_model.bin")
-    # Nor is one taken that another program has put into the cache.
-    (config,) = tmp_path.rglob("models--*/snapshots/*/config.json")
-    (config.parent / "pytorch_model.bin").write_bytes(b"a pickle")
-    with refused("no model.safetensors"):
-        hubs.download(f"hf://{name}")
+def test_a_torch_file_is_asked_for_where_there_is_no_other(hub, name):
+    safe = {"config.json": b"{}", "vocab.json": b"{}", "merges.txt": b"a b"}
+    hub.repositories[name]["main"] = safe | PROGRAMS
+    found = hubs.download(f"hf://{name}")
+    assert names_in(found.folder) == {*safe, "pytorch_model.bin"}
+    hub.repositories[name]["none"] = safe
+    with refused("has neither model.safetensors nor pytorch_model.bin"):
+        hubs.download(f"hf://{name}@none")
 
 
 def test_what_is_missing_or_private(hub, name, monkeypatch):

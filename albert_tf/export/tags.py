@@ -90,7 +90,8 @@ def make_tag_signatures(
       int32 `[B]`; `entities` (their types), `scores` (the mean probability of their
       words' tags), `words` (the text of each), and `starts` and `ends`, `[B, E]`.
       Places count characters (code points) of the text, in which each byte that is not
-      UTF-8 counts as a space. If the tags mark no entities, every word has its entry.
+      UTF-8 counts as a space. If the tags mark no entities, every word whose tag is not
+      `O` has its entry.
     * `tag(text)` tags all words of texts: `num_words` `[B]`; `tags`, `scores`, `words`,
       `starts` and `ends`, `[B, W]`.
     * `words(words, num_words)` tags words, string `[B, W]`, of which each sentence has
@@ -102,7 +103,8 @@ def make_tag_signatures(
     first 64 KiB of a text are read.
     """
     names = tag_labels(model, labels)
-    find = every = functools.partial(every_word, names)
+    every = functools.partial(every_word, names, left_out=None)
+    find = functools.partial(every_word, names, left_out=iob.OUTSIDE)
     if iob.mark_entities(names):
         find = functools.partial(entities, iob.entity_tables(names))
 
@@ -207,11 +209,13 @@ def tag_words(
     return tags, tf.reduce_max(probabilities, -1)
 
 
-def every_word(labels: list[str], tags, scores, splits) -> Groups:
-    """Returns every word as a group, of which its tag is the kind."""
-    places = tf.range(tf.size(tags, tf.int64))
-    kinds = tf.gather(np.array(labels, object), tags)
-    return Groups(kinds, scores, places, places, splits)
+def every_word(labels: list[str], tags, scores, splits, left_out) -> Groups:
+    """Returns every word, but those of one tag, as a group whose kind is its tag."""
+    is_in = tf.gather(np.array([label != left_out for label in labels]), tags)
+    places = tf.where(is_in)[:, 0]
+    kinds = tf.gather(np.array(labels, object), tf.gather(tags, places))
+    splits = tf.gather(counts_before(is_in), splits)
+    return Groups(kinds, tf.gather(scores, places), places, places, splits)
 
 
 def entities(tables, tags, scores, splits) -> Groups:

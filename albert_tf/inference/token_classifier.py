@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.heads import TAGS, answering
 from albert_tf.inference import predictor
-from albert_tf.tasks.iob import entities, mark_entities
+from albert_tf.tasks.iob import OUTSIDE, entities, mark_entities
 from albert_tf.tasks.tagging_files import TaggedExamples
 
 _NOT_SPACE = re.compile(r"\S+")
@@ -54,8 +54,9 @@ class TokenClassifier(predictor.Predictor):
             texts: str; sequence of str, several texts; or sequence of sequences of str,
                 the words of several sentences. UTF-8 bytes are accepted, too.
             aggregate: bool. Whether to join words to entities, as conlleval would, and
-                to leave out words outside of them. If False, or if the model's tags
-                mark no entities (parts of speech), every word has its entry.
+                to leave out words with the tag `O`. If the model's tags mark no
+                entities (parts of speech), every other word has its entry. If False,
+                every word has one.
             is_split_into_words: bool. Whether a sequence of str is the words of one
                 sentence, instead of several texts.
 
@@ -103,7 +104,9 @@ class TokenClassifier(predictor.Predictor):
         join = aggregate and mark_entities(self.task.labels)
         results = []
         for i, tags in enumerate(answers.tags):
-            groups = entities(tags) if join else [(t, j, j) for j, t in enumerate(tags)]
+            outside = {OUTSIDE} if aggregate else {}
+            groups = [(t, j, j) for j, t in enumerate(tags) if t not in outside]
+            groups = entities(tags) if join else groups
             entries = []
             for kind, first, last in groups:
                 start, end = spans[i][first][0], spans[i][last][1]

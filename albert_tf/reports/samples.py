@@ -74,7 +74,8 @@ def unknown_words(text: str, tokenizer: Any, whole: bool) -> list[str]:
         tokenizer: `Tokenizer`.
         whole: bool. Whether a word must be one token; else, its tokens must be known.
     """
-    words = {word: tokenizer.encode(tokenizer.after_word(word)) for word in text.split()}
+    after = tokenizer.after_word
+    words = {word: tokenizer.encode(after(word)) for word in text.split()}
     return [
         word
         for word, ids in words.items()

@@ -3,7 +3,8 @@
 IOB2: `B-type` starts an entity, `I-type` continues it, `O` is outside. IOB1, of the
 original release of CoNLL-2003, starts one with `I-` unless it follows another of the
 same type. IOBES and BILOU also mark the ends of entities and entities of one word.
-Tags of another form, such as parts of speech, mark words, not entities.
+IO has types alone (`PER`). Tags may be spelled `B_type`, `b-type` or `type-B`. Those of
+another form, such as parts of speech, mark words, not entities.
 
 Legend: `N` sentences. Tags are lists per sentence and stay so: in a list of all words,
 entities of neighbouring sentences would grow together. seqeval is imported when first
@@ -23,6 +24,14 @@ Tags = Sequence[Sequence[str]]
 
 OUTSIDE = "O"
 _TYPED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
+# Other spellings of all tags but `O`, and how they become `B-type`. Types alone need an
+# `O` beside them, and two letters: parts of speech of one letter may have an `O`, too.
+_SPELLINGS = (
+    (re.compile(r"([BIESLU])[-_:./|](.+)", re.DOTALL | re.IGNORECASE), r"\1-\2"),
+    (re.compile(r"(.+)[-_:./|]([BIESLU])", re.DOTALL | re.IGNORECASE), r"\2-\1"),
+    (re.compile(r"([bi])"), r"\1"),
+)
+_TYPE = re.compile(r"([^\W\d][\w-]+)"), r"I-\1"
 # S and U stand for entities of one word, E and L for the last word of an entity.
 _IOB = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
 
@@ -42,6 +51,39 @@ def of_no_scheme(tags: Iterable[str]) -> list[str]:
     tags = set(tags) - {OUTSIDE}
     other = {tag for tag in tags if not _TYPED.fullmatch(tag)}
     return sorted(other) if other < tags else []
+
+
+def standard_names(tags: Iterable[str]) -> dict[str, str]:
+    """Returns `B-type` for each tag of a set that spells it in another way.
+
+    All tags but `O` must have the same form: `B_type`, `b-type`, `type-B` or, if `O` is
+    there, `type`, which becomes `I-type`. Otherwise nothing is renamed.
+    """
+    tags = set(tags)
+    others = tags - {OUTSIDE, "o"}
+    if not others or mark_entities(others):
+        return {}
+    is_mixed = any(form.fullmatch(tag) for form, _ in _SPELLINGS for tag in others)
+    plain = [] if is_mixed or others == tags else [_TYPE]
+    for form, written in (*_SPELLINGS, *plain):
+        matches = list(filter(None, map(form.fullmatch, others)))
+        if len(matches) == len(others):
+            new = {match[0]: match.expand(written) for match in matches}
+            names = {tag: name[0].upper() + name[1:] for tag, name in new.items()}
+            return names | ({"o": OUTSIDE} if "o" in tags else {})
+    return {}
+
+
+def in_iob2(predicted: Tags, labels: Sequence[str]) -> Tags:
+    """Returns predicted tags, as IOB2 if the labels of the model are of another scheme.
+
+    The correct tags are in IOB2, and entities are compared, whatever the scheme.
+    """
+    others = {tag for tag in labels if tag.startswith((*"ESLU",))}
+    others |= {tag for tag in labels if f"B{tag[1:]}" not in labels} - {OUTSIDE}
+    if not others or not mark_entities(labels) or of_no_scheme(labels):
+        return predicted
+    return to_iob2(predicted, lambda sentence, word: "predictions")[0]
 
 
 def to_iob2(
@@ -66,6 +108,12 @@ def to_iob2(
     """
     sentences = [list(tags) for tags in sentences]
     used = {tag for tags in sentences for tag in tags}
+    names, renamed = standard_names(used), ""
+    if names:
+        example = min(names)
+        renamed = f"tags such as {example!r:.80} are read as {names[example]!r:.80}"
+        sentences = [[names.get(tag, tag) for tag in tags] for tags in sentences]
+        used = {names.get(tag, tag) for tag in used}
     if not mark_entities(used):
         return sentences, ""
     wrong = of_no_scheme(used)
@@ -96,7 +144,8 @@ def to_iob2(
             # After the last word of an entity nothing continues it.
             before = OUTSIDE if tag[0] in "ESLU" else kind
         converted.append(row)
-    return converted, _note(used, orphans, adjacent, starts)
+    notes = [renamed, _note(used, orphans, adjacent, starts)]
+    return converted, "; ".join(filter(None, notes))
 
 
 def _note(used: set[str], orphans: int, adjacent: int, starts: int) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from albert_tf.errors import DataError, require
+
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns probabilities over the last axis."""
@@ -33,7 +35,7 @@ def classification_metrics(
     """
     from sklearn import metrics
 
-    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    labels, predictions = _arrays(labels, predictions)
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
         labels, predictions, average=average, zero_division=0
     )
@@ -66,7 +68,7 @@ def multi_label_metrics(
     """
     from sklearn import metrics
 
-    labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
+    labels, predictions = _arrays(labels, predictions, "bool")
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
         labels.ravel(), predictions.ravel(), average="binary", zero_division=0
     )
@@ -90,7 +92,8 @@ def per_class(labels: np.ndarray, predictions: np.ndarray, names) -> list[dict]:
     """
     from sklearn import metrics
 
-    if np.ndim(labels) == 2:
+    labels, predictions = _arrays(labels, predictions)
+    if labels.ndim == 2:
         # scikit-learn takes a single column for classes; one of zeros changes nothing.
         labels, predictions = (
             np.pad(x, ((0, 0), (0, 1))) for x in (labels, predictions)
@@ -142,7 +145,7 @@ def regression_metrics(
     """
     from scipy import stats
 
-    labels, predictions = (np.asarray(x, "float64") for x in (labels, predictions))
+    labels, predictions = _arrays(labels, predictions, "float64")
     pearson = spearman = math.nan
     # scipy also warns about (nearly) constant values and single examples.
     if np.isfinite(predictions).all() and np.ptp(labels) and np.ptp(predictions):
@@ -156,3 +159,15 @@ def regression_metrics(
         "pearson_spearman": (pearson + spearman) / 2,
         "mse": float(np.mean((labels - predictions) ** 2)),
     }
+
+
+def _arrays(labels, predictions, dtype: str | None = None) -> list[np.ndarray]:
+    """Returns labels and predictions as arrays of one shape, which is not empty."""
+    arrays = [np.asarray(x, dtype) for x in (labels, predictions)]
+    require(
+        arrays[0].size and arrays[0].shape == arrays[1].shape,
+        "labels and predictions: expected as many of one as of the other, at least 1, "
+        f"received arrays of the shapes {arrays[0].shape} and {arrays[1].shape}",
+        error=DataError,
+    )
+    return arrays

@@ -75,6 +75,7 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     if name == TABLE:
         task = _own_task(head, labels, problem_type, saved.get("positive_label"))
         task = dataclasses.replace(task, written=written, table=table)
+        labels = task.labels or labels
     else:
         task = registry.find_task(name)
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans

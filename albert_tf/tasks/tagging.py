@@ -3,8 +3,8 @@
 Legend: `N` sentences, `R` rows, `P` words of all sentences, `C` tags.
 
 The model reads the tag of a word off the word's first token. Every word is tokenized
-alone, as after another word, and every word gets a tag: one without tokens is read as `<unk>`, and a sentence
-that is too long continues in another row.
+alone, as after another word, and every word gets a tag: one without tokens is read as
+`<unk>`, and a sentence that is too long continues in another row.
 """
 
 import dataclasses
@@ -83,10 +83,11 @@ class TaggingTask(Task):
         `f1_surface` is the F1 of distinct entities; `majority_accuracy` the accuracy
         of words if all had the most frequent tag, which for entities is `O`.
         """
-        values = dict(self.metrics(examples.labels, answers.tags))
+        predicted = iob.in_iob2(answers.tags, self.labels)
+        values = dict(self.metrics(examples.labels, predicted))
         if iob.mark_entities(self.labels):
             values["f1_surface"] = iob.surface_f1(
-                examples.tokens, examples.labels, answers.tags
+                examples.tokens, examples.labels, predicted
             )
         known = Counter(iob.flat(examples.labels))
         values["majority_accuracy"] = max(known.values()) / known.total()
@@ -141,13 +142,16 @@ class TaggingTask(Task):
         """
         if examples.labels is None:
             return {}
-        index = {label: i for i, label in enumerate(self.labels)}
+        tags = iob.in_iob2(answers.tags, self.labels)
+        answers = dataclasses.replace(answers, tags=tags)
         known = iob.flat(examples.labels)
         predicted = iob.flat(answers.tags)
+        labels = list(dict.fromkeys([*self.labels, *known, *predicted]))
+        index = {label: i for i, label in enumerate(labels)}
         cells = [[index[tag] for tag in tags] for tags in (known, predicted)]
         scores = np.concatenate(answers.scores).tolist()
         found = {
-            "labels": list(self.labels),
+            "labels": labels,
             "confusion": metrics.confusion(*cells, len(index)),
             "calibration": [
                 [score, int(a == b)]
@@ -176,6 +180,8 @@ def tagging_task(
             empty if the training data defines them (see `with_labels`).
         splits: dict. `FileSource` of `TaggedExamples` by name of the split.
     """
+    names = iob.standard_names(labels)
+    labels = [names.get(label, label) for label in labels]
     marked = not labels or iob.mark_entities(labels)
     words, entities = iob.word_metrics, iob.entity_metrics
     return TaggingTask(
@@ -245,12 +251,22 @@ def with_labels(
     )
     labels = sorted(found, key=lambda tag: (tag != iob.OUTSIDE, tag))
     new = tagging_task(task.name, labels, task.splits)
+    if not iob.mark_entities(labels):
+        logging.info(
+            "%s: tags such as %s mark no entities (B-type, I-type): words are scored, "
+            "and %s selects the model",
+            *(train.path, labels[-1], new.selecting_metric),
+        )
     return dataclasses.replace(new, recipe=task.recipe, options=task.options)
 
 
 def _label_ids(task: Task, examples: TaggedExamples) -> np.ndarray:
     """Returns the index of each word's tag, int32 `[P]`."""
     index = {label: i for i, label in enumerate(task.labels)}
+    # The tags are in IOB2. A model of another scheme has other names for some of them.
+    for i, label in enumerate(task.labels if iob.mark_entities(task.labels) else ()):
+        if label[0] in "ISUEL":
+            index.setdefault(("I" if label[0] in "EL" else "B") + label[1:], i)
     ids = []
     for i, tags in enumerate(examples.labels):
         for j, tag in enumerate(tags):

@@ -121,7 +121,7 @@ def test_any_bytes_equal_python(find, signatures, text):
 
 @pytest.mark.parametrize(
     "labels",
-    [heads.TAGS, ["NOUN", "VERB", "X"], ["O", "B", "I"], ["LABEL_0", "LABEL_1"]],
+    [heads.TAGS, ["N", "V", "O"], ["O", "B", "I"], ["LABEL_0", "LABEL_1"]],
 )
 def test_other_labels_and_byte_bpe(request, labels, tokenizer):
     if labels is heads.TAGS:

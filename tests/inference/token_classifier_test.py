@@ -54,6 +54,19 @@ def test_every_word_gets_a_tag(find):
     assert find([words], aggregate=False) == [given]
 
 
+@pytest.mark.parametrize("labels", [["O", "N", "V"], ["O", "PER", "LOC"]])
+def test_words_outside_are_left_out(tokenizer, labels, monkeypatch):
+    find = make(tokenizer, labels)
+
+    class Found:
+        tags = [[find.task.labels[i] for i in (0, 2, 0)]]
+        scores = [np.ones(3)]
+
+    monkeypatch.setattr(find, "answers", lambda examples: Found)
+    assert [row["entity"] for row in find("in Mainz .")] == labels[2:]
+    assert len(find("in Mainz .", aggregate=False)) == 3
+
+
 def test_entities_join_words(find, monkeypatch):
     class Found:
         tags = [["B-PER", "I-PER", "O", "I-LOC", "O"]]

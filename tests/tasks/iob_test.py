@@ -32,6 +32,13 @@ CASES = {
     "hyphens": ("B-a-b I-a-b", "B-a-b I-a-b", ""),
     "parts of speech": ("DT NN S B X", "DT NN S B X", ""),
     "outside": ("O O", "O O", ""),
+    "underscore": ("B_A I_A O", "B-A I-A O", "such as 'B_A' are read as 'B-A'"),
+    "suffix": ("A-B A-I O c-a-S", "B-A I-A O B-c-a", "'A-B' are read as 'B-A'; "),
+    "lower case": ("b-A i-A o", "B-A I-A O", "'b-A' are read as 'B-A'"),
+    "lower case, untyped": ("b i o", "B I O", "'b' are read as 'B'"),
+    "types": ("AA AA O BB", "B-AA I-AA O B-BB", "'AA' are read as 'I-AA'; "),
+    "one letter": ("N V O", "N V O", ""),
+    "spelled and not": ("B_A CC O", "B_A CC O", ""),
 }
 
 

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from albert_tf.errors import DataError
 from albert_tf.tasks import metrics
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/squad/glue_metrics.json"
@@ -65,6 +66,18 @@ def test_several_labels_per_example():
     # A single label is a binary task.
     one = metrics.multi_label_metrics(labels[:, 2:], predictions[:, 2:])
     assert one["f1"] == one["f1_macro"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(("labels", "predictions"), [([], []), ([0, 1], [1])])
+def test_other_lengths(labels, predictions):
+    for compute in (
+        metrics.classification_metrics,
+        metrics.multi_label_metrics,
+        metrics.regression_metrics,
+        lambda *both: metrics.per_class(*both, ["a", "b"]),
+    ):
+        with pytest.raises(DataError, match="as many of one as of the other"):
+            compute(labels, predictions)
 
 
 def test_every_class_has_a_row():

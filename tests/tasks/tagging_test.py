@@ -132,6 +132,32 @@ def test_answers_without_labels_and_with_odd_words(tokenizer):
     assert TASK.collapse(examples, answers) == ""
 
 
+@pytest.mark.parametrize(
+    ("labels", "predictions"),
+    [
+        # IOB1: B- only where two entities of a type touch, as in a known NER model.
+        (("O", "I-P", "B-L", "I-L"), "I-P I-P O O B-L"),
+        (("O", "S-L", "B-P", "E-P"), "B-P E-P O O S-L"),
+        (("P_I", "O", "L_I"), "I-P I-P O O I-L"),
+        (("O", "PP", "L2"), "I-PP I-PP O O I-L2"),
+    ],
+)
+def test_a_model_of_another_scheme_is_scored_by_its_entities(
+    tokenizer, labels, predictions
+):
+    task = tagging.tagging_task("table", labels)
+    p, other = ("PP", "L2") if "PP" in labels else ("P", "L")
+    known = [f"B-{p} I-{p} O", f"O B-{other}"]
+    examples = make(["Ann Lee is", "in Oslo"], known)
+    encoded, answers = evaluated(tokenizer, task, examples, predictions)
+    index = [task.labels.index(tag) for tag in predictions.split()]
+    assert encoded.targets[features.LABELS].tolist() == index
+    values = task.compare(examples, answers)
+    assert values["f1"] == values["f1_strict"] == values["accuracy"] == 1
+    report = task.report(examples, answers, encoded)
+    assert not report["errors"] and np.trace(report["confusion"]) == 5
+
+
 def test_collapse(tokenizer):
     examples = make(["Ann Lee"], ["B-P O"])
     _, answers = evaluated(tokenizer, TASK, examples, "O O")

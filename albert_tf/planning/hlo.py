@@ -1,4 +1,4 @@
-"""Reads what a chip does in one step from the text of a compiled program (HLO).
+"""Reads what a device does in one step from the text of a compiled program (HLO).
 
 XLA's own analysis counts the body of a loop once. Here it counts as often as it runs.
 """
@@ -58,13 +58,13 @@ class Instruction(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """An exchange between chips.
+    """An exchange between devices.
 
     Args:
         kind: str. One of `COLLECTIVES`.
         times: int. How often a step does it.
-        size: int. Bytes of the whole value on one chip, each time.
-        group: int. Number of chips that take part.
+        size: int. Bytes of the whole value on one device, each time.
+        group: int. Number of devices that take part.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Collective(NamedTuple):
 
     @property
     def sent(self) -> float:
-        """Bytes that a chip sends per step around a ring."""
+        """Bytes that a device sends per step around a ring."""
         rounds = {"all-reduce": 2, "collective-permute": 0}.get(self.kind, 1)
         share = rounds * (self.group - 1) / self.group if rounds else 1
         return share * self.times * self.size
@@ -84,15 +84,15 @@ class Collective(NamedTuple):
 Computation = dict[str, Instruction]
 
 
-def read(text: str, num_chips: int) -> tuple[list[Collective], int]:
-    """Returns what one chip does in one step.
+def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
+    """Returns what one device does in one step.
 
     Args:
-        text: str. The program of one chip after all optimizations.
-        num_chips: int. Number of chips, where an exchange names no groups.
+        text: str. The program of one device after all optimizations.
+        num_devices: int. Number of devices, where an exchange names no groups.
 
     Returns:
-        The exchanges with other chips; and the bytes that the chip reads from and
+        The exchanges with other devices; and the bytes that the device reads from and
         writes to its large memory (HBM).
 
     Raises:
@@ -103,7 +103,7 @@ def read(text: str, num_chips: int) -> tuple[list[Collective], int]:
     for one, times, own, is_fused in _executed(program, entry, 1, False):
         kind = one.opcode.removesuffix("-start")
         if kind in COLLECTIVES:
-            group = _group_size(one.rest, num_chips)
+            group = _group_size(one.rest, num_devices)
             size = sum(_size(own[name]) for name in one.operands)
             size *= group if kind == "all-gather" else 1
             collectives.append(Collective(kind, times, int(size), group))
@@ -171,13 +171,13 @@ def _trips(program: dict[str, Computation], loop: Instruction) -> int:
     return int(limits[0].split(")")[0])
 
 
-def _group_size(rest: str, num_chips: int) -> int:
-    """Returns how many chips exchange with each other."""
+def _group_size(rest: str, num_devices: int) -> int:
+    """Returns how many devices exchange with each other."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
         return listed[1].count(",") + 1
     # [2,8]<=[16]: two groups of eight.
     shape = re.search(r"replica_groups=\[(?:\d+,)*(\d+)\]<=", rest)
-    return int(shape[1]) if shape else num_chips
+    return int(shape[1]) if shape else num_devices
 
 
 def _moved(one: Instruction, own: Computation, program) -> float:

@@ -19,7 +19,7 @@ from albert_tf.wording import count_of
 
 GIB = 2**30
 FORMS = ("unrolled", "loop", "loop_remat")
-# What a chip's memory holds, by the names of `program.compile_step`.
+# What a device's memory holds, by the names of `program.compile_step`.
 PARTS = ("arguments", "temporaries", "results", "code")
 # Tokens at once that the search begins with.
 _USUAL_TOKENS = 8192
@@ -31,7 +31,7 @@ class Candidate:
 
     Args:
         depth: str. Form of the encoders.
-        rows: int. Rows that a chip computes at once.
+        rows: int. Rows that a device computes at once.
         accumulation: int. How often it does so in a step.
         found: dict. What `program.compile_step` returned.
         times: `Times` or None. None if it does not fit.
@@ -45,12 +45,12 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether a chip has the memory for it."""
+        """Whether a device has the memory for it."""
         return self.times is not None
 
     @property
     def total(self) -> int:
-        """Bytes of a chip's memory."""
+        """Bytes of a device's memory."""
         return self.found.get("needed") or sum(self.found[name] for name in PARTS)
 
     @property
@@ -126,7 +126,7 @@ def make_plan(
         settings: `PretrainSettings`. What is trained.
         topology: `Topology`.
         depth: str or None. The only form of the encoders; None to compare all.
-        parts: int or None. Micro-batches that each chip's rows are cut into; None to
+        parts: int or None. Micro-batches that each device's rows are cut into; None to
             search as few as fit.
         efficiency, cost_per_hour: See `Plan`.
         compiled: callable. `compiler.compile_step`.
@@ -137,7 +137,7 @@ def make_plan(
     """
     config = settings.own_config()
     _check(settings, config, topology, parts or 1)
-    rows = settings.train_batch_size // topology.num_chips
+    rows = settings.train_batch_size // topology.num_devices
     model = settings.preset or settings.albert_config_file
     fixed = {"settings": dataclasses.asdict(settings), "config": config.to_dict()}
 
@@ -181,12 +181,12 @@ def make_plan(
 
 def _check(settings, config, topology: Topology, parts: int) -> None:
     """Raises a UsageError if a batch cannot be divided, or rows are too long."""
-    batch, chips = settings.train_batch_size, topology.num_chips
-    rule = f"--train_batch_size must be a multiple of the {chips} chips of "
+    batch, devices = settings.train_batch_size, topology.num_devices
+    rule = f"--train_batch_size must be a multiple of the {devices} devices of "
     rule += topology.name
     if parts > 1:
         rule += f" times --gradient_accumulation_steps={parts}"
-    require(batch % (chips * parts) == 0, rule, batch)
+    require(batch % (devices * parts) == 0, rule, batch)
     longest, length = config.max_position_embeddings, settings.max_seq_length
     rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
     require(length <= longest, rule, length)
@@ -194,7 +194,7 @@ def _check(settings, config, topology: Topology, parts: int) -> None:
 
 def _what_fits(candidates: Sequence[Candidate], topology: Topology) -> str:
     """Returns that nothing of the size that was asked for fits, and what does."""
-    room = f"{topology.chip.memory_gib} GiB of a chip of {topology.name}"
+    room = f"{topology.chip.memory_gib} GiB of a device of {topology.name}"
     fit = [one for one in candidates if one.fits]
     if not fit:
         least = min(candidates, key=lambda one: one.total)

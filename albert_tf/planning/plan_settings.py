@@ -27,8 +27,8 @@ class PlanSettings:
 
     Attributes:
         topology: Slices to compile for, such as v5e-16, separated by commas. The number
-            counts chips of a v5e or v6e, and cores of a v4 or v5p, which have two per
-            chip.
+            counts chips of a v5e or v6e, and cores of a v4, v5p or TPU7x, which have
+            two per chip.
         efficiency: Share of the roofline's speed that a training reaches. An
             assumption.
     """

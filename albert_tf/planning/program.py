@@ -52,9 +52,9 @@ def make_update(
     Args:
         settings: `PretrainSettings`.
         config: `AlbertConfig`. Sizes of the model.
-        mesh: `jax.sharding.Mesh`. The chips.
+        mesh: `jax.sharding.Mesh`. The devices.
         depth: str. Form of the encoders, see `layers.depth`.
-        parts: int. Micro-batches that each chip's rows are cut into.
+        parts: int. Micro-batches that each device's rows are cut into.
 
     Raises:
         UsageError: If the model has no such form.
@@ -92,13 +92,13 @@ def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def count_flops(jaxpr: Any) -> int:
-    """Returns the operations of the matrix products of one chip in a program.
+    """Returns the operations of the matrix products of one device in a program.
 
     A multiply-add counts as two, and the body of a loop as often as it runs.
 
     Args:
-        jaxpr: `jax.extend.core.Jaxpr`. What runs on the chips is inside `shard_map`,
-            whose shapes are those of one chip.
+        jaxpr: `jax.extend.core.Jaxpr`. What runs on the devices is inside `shard_map`,
+            whose shapes are those of one device.
     """
     total = 0
     for equation in jaxpr.eqns:
@@ -131,21 +131,21 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
         folder: path. XLA writes what it makes of the program to this folder.
 
     Returns:
-        dict. Per chip, in bytes: `arguments`, `temporaries`, `results` (without those
+        dict. Per device, in bytes: `arguments`, `temporaries`, `results` (without those
         that take the place of arguments) and `code`; `flops`, `memory_bytes` and
         `collectives` of a step; `compile_seconds`. Or only `needed`, the bytes that
         XLA asked for, if that is more than there is.
     """
     options = find_topology(request["topology"]).compiler_options
-    chips = topologies.get_topology_desc(platform="tpu", **options).devices
+    devices = topologies.get_topology_desc(platform="tpu", **options).devices
     update, batch = make_update(
         PretrainSettings(**request["settings"]),
         AlbertConfig.from_dict(request["config"]),
-        Mesh(np.array(chips), (AXIS,)),
+        Mesh(np.array(devices), (AXIS,)),
         request["depth"],
         request["parts"],
     )
-    traced = jax.jit(update, donate_argnums=0).trace(update.state_specs(), batch)
+    traced = update.compiled().trace(update.state_specs(), batch)
     lowered = traced.lower(lowering_platforms=("tpu",))
     start = time.perf_counter()
     try:
@@ -162,7 +162,7 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
     # `as_text` fails for a v5p and v6e: jaxlib does not know all that libtpu writes.
     texts = folder.glob("*.after_optimizations.txt")
     text = max(texts, key=lambda path: path.stat().st_size).read_text("utf-8")
-    collectives, memory_bytes = hlo.read(text, len(chips))
+    collectives, memory_bytes = hlo.read(text, len(devices))
     return {
         "arguments": memory.argument_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,

@@ -29,6 +29,7 @@ def to_json(plans: Sequence[Plan]) -> dict[str, Any]:
 def _to_json(plan: Plan) -> dict[str, Any]:
     about = {"model": plan.model, "topology": plan.topology.name}
     about |= {"chips": plan.topology.num_chips, "shape": plan.topology.shape}
+    about |= {"devices": plan.topology.num_devices}
     about |= {"chip": plan.topology.chip._asdict()}
     about |= {name: getattr(plan.settings, name) for name in _SHOWN}
     tried = []
@@ -48,9 +49,9 @@ def to_markdown(plans: Sequence[Plan]) -> str:
     shown = _shown(plans)
     parts = [
         _list(map(_introduction, plans)),
-        "Memory of a chip in GiB:",
+        "Memory of a device in GiB:",
         _table([_memory(*one) for one in shown]),
-        "A step of a chip; seconds as if nothing else took any:",
+        "A step of a device; seconds as if nothing else took any:",
         _table([_step(name, one) for name, one, _ in shown if one.fits]),
         "All steps, with the best of them:",
         _table([_all_steps(plan) for plan in plans]),
@@ -75,13 +76,14 @@ def _shown(plans: Sequence[Plan]) -> list[tuple[str, Candidate, Plan]]:
 
 def _introduction(plan: Plan) -> str:
     settings, topology, chip = plan.settings, plan.topology, plan.topology.chip
-    rows, chips = settings.train_batch_size, topology.num_chips
+    rows, devices = settings.train_batch_size, topology.num_devices
     return (
-        f"{plan.model} on {topology.name}: {count_of(chips, 'chip')} "
-        f"({topology.shape}) with {chip.memory_gib} GiB, {chip.teraflops} TFLOP/s, "
+        f"{plan.model} on {topology.name}: {count_of(topology.num_chips, 'chip')} "
+        f"({topology.shape}), {count_of(devices, 'device')} with "
+        f"{chip.memory_gib} GiB, {chip.teraflops} TFLOP/s, "
         f"{chip.memory_rate:,} GB/s to their memory and {topology.network_rate:g} GB/s "
         f"to each other; {count_of(rows, 'row')} of {settings.max_seq_length} tokens, "
-        f"{rows // chips} per chip; {settings.objective}, {settings.optimizer}, "
+        f"{rows // devices} per device; {settings.objective}, {settings.optimizer}, "
         f"{settings.precision}"
     )
 
@@ -116,7 +118,7 @@ def _all_steps(plan: Plan) -> dict[str, str]:
 
 def _details(plan: Plan) -> list[str]:
     exchanges = "; ".join(
-        f"{one.kind} of {one.size / 1e6:.3f} MB among {one.group} chips, "
+        f"{one.kind} of {one.size / 1e6:.3f} MB among {one.group} devices, "
         f"{count_of(one.times, 'time')}"
         for one in collectives_of(plan.best.found)
     )
@@ -167,7 +169,7 @@ def draw(plans: Sequence[Plan]) -> bytes:
         seconds = [getattr(one.times, kind) for _, one, _ in shown]
         spots = [place + 0.22 * (1 - index) for place in places]
         right.barh(spots, seconds, height=0.2, label=kind)
-    titles = "share of a chip's memory", "seconds of a step, each alone"
+    titles = "share of a device's memory", "seconds of a step, each alone"
     for axes, title in zip((left, right), titles, strict=True):
         axes.set_xlabel(title)
         axes.grid(alpha=0.3, axis="x")

@@ -7,14 +7,14 @@ from albert_tf.planning.hlo import Collective
 from albert_tf.planning.topologies import Topology
 
 ASSUMPTIONS = (
-    "Operations are those of matrix products, at the chip's peak in bfloat16; those of "
-    "--precision=float32, too, which a TPU computes in one pass of bfloat16 unless "
+    "Operations are those of matrix products, at the device's peak in bfloat16; those "
+    "of --precision=float32, too, which a TPU computes in one pass of bfloat16 unless "
     "told otherwise.",
     "Memory is what the compiled program moves from and to HBM, at its peak; what "
     "stays inside the chip is free.",
     "The network is a ring over all chips that uses all links of a chip at once, at "
-    "half of their speed where the links of a slice do not close to rings (v4 and v5p "
-    "below 64 chips, v5e and v6e below 256).",
+    "half of their speed where the links of a slice do not close to rings (v4, v5p "
+    "and TPU7x below 64 chips, v5e and v6e below 256).",
     "Operations and memory overlap, the network overlaps with neither: gradients are "
     "summed when all are known. A step takes at least this long.",
     "Reading batches, evaluations, checkpoints and compilation take no time. Every row "
@@ -23,12 +23,12 @@ ASSUMPTIONS = (
 
 
 class Times(NamedTuple):
-    """Seconds of a step on every chip, each as if nothing else took any.
+    """Seconds of a step on every device, each as if nothing else took any.
 
     Args:
         compute: float. Of the operations.
-        memory: float. Of what is moved from and to the chip's memory.
-        network: float. Of what is sent to other chips.
+        memory: float. Of what is moved from and to the device's memory.
+        network: float. Of what is sent to other devices.
     """
 
     compute: float
@@ -55,7 +55,7 @@ def times(found: Mapping[str, Any], topology: Topology) -> Times:
     """Returns what a step takes by each of the three.
 
     Args:
-        found: dict. `flops`, `memory_bytes` and `collectives` of a chip and step, as
+        found: dict. `flops`, `memory_bytes` and `collectives` of a device and step, as
             `program.compile_step` returns them.
         topology: `Topology`.
     """

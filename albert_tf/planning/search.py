@@ -12,9 +12,9 @@ class Search:
 
     Args:
         compile_rows: callable. From a size to what was compiled: an object whose `fits`
-            is whether a chip has the memory, `temporaries` the bytes that grow with the
-            size, and, if it fits, `seconds` the time of the whole step and `least` what
-            no size can be faster than.
+            is whether a device has the memory, `temporaries` the bytes that grow with
+            the size, and, if it fits, `seconds` the time of the whole step and `least`
+            what no size can be faster than.
         sizes: sequence of int. Sizes to choose from, ascending.
         guess: callable. From a size to about as many bytes.
         room: float. Bytes that there are for them.

@@ -1,6 +1,6 @@
 """The TPUs that can be rented, by the names of their slices.
 
-Numbers of a chip are those of Google Cloud's documentation of TPU v4, v5e, v5p and v6e
+Numbers are those of Google Cloud's documentation of TPU v4, v5e, v5p, v6e and TPU7x
 (docs.cloud.google.com/tpu/docs), except for the links of a v4, which are in Table 4 of
 arXiv:2304.01433, and for the memory that a program gets: what libtpu 0.0.51 states.
 """
@@ -16,13 +16,14 @@ class Chip(NamedTuple):
 
     Args:
         kind: str. Its name, as in `v5e-16`.
-        teraflops: float. Peak in bfloat16, in TFLOP/s.
-        memory_gib: float. Memory (HBM) that a program gets, in GiB.
+        teraflops: float. Peak of a device in bfloat16, in TFLOP/s.
+        memory_gib: float. Memory (HBM) that a program gets on a device, in GiB.
         memory_rate: float. Speed of this memory, in GB/s.
         network_rate: float. What a chip sends over all its links at once, in GB/s.
         cores: int. What the number in the name of a slice counts: cores per chip.
         torus: int. Chips from which on the links of a slice close to rings.
         shapes: tuple of str. Slices as libtpu names them.
+        devices: int. Devices that a program sees per chip, each with its own memory.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Chip(NamedTuple):
     cores: int
     torus: int
     shapes: tuple[str, ...]
+    devices: int = 1
 
 
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
@@ -41,7 +43,8 @@ CHIPS = (
     Chip("v4", 275, 30.75, 1200, 300, 2, 64, tuple(_DEEP.split())),
     Chip("v5e", 197, 15.75, 819, 200, 1, 256, tuple(_FLAT.split())),
     Chip("v5p", 459, 95.73, 2765, 600, 2, 64, (*_DEEP.split(), "16x16x16")),
-    Chip("v6e", 918, 31.24, 1600, 400, 1, 256, tuple(_FLAT.split())),
+    Chip("v6e", 918, 31.24, 1638, 400, 1, 256, tuple(_FLAT.split())),
+    Chip("tpu7x", 1153.5, 94.74, 3690, 600, 2, 64, tuple(_DEEP.split()), 2),
 )
 # As gcloud calls slices of a v5e.
 _OTHER_NAMES = {"v5litepod": "v5e"}
@@ -64,6 +67,11 @@ class Topology(NamedTuple):
         return math.prod(map(int, self.shape.split("x")))
 
     @property
+    def num_devices(self) -> int:
+        """Number of devices, among which a program divides its rows."""
+        return self.num_chips * self.chip.devices
+
+    @property
     def name(self) -> str:
         """What it is rented as."""
         return f"{self.chip.kind}-{self.num_chips * self.chip.cores}"
@@ -72,7 +80,8 @@ class Topology(NamedTuple):
     def network_rate(self) -> float:
         """What each chip sends in a ring over all chips, in GB/s.
 
-        Where links do not close to rings, the way back takes half of it.
+        Where links do not close to rings, the way back takes half of it. The two
+        devices of a chip are neighbours in the ring, with a faster link between them.
         """
         return self.chip.network_rate / (1 if self.num_chips >= self.chip.torus else 2)
 
@@ -80,7 +89,7 @@ class Topology(NamedTuple):
     def compiler_options(self) -> dict[str, str]:
         """Returns what `jax.experimental.topologies.get_topology_desc` takes."""
         # The two cores of a v4 or v5p are one device, as on the machine itself.
-        config = "megacore" if self.chip.cores == 2 else "default"
+        config = "megacore" if self.chip.cores > self.chip.devices else "default"
         name = f"{self.chip.kind}:{self.shape}"
         return {"topology_name": name, "chip_config_name": config}
 
@@ -94,8 +103,8 @@ TOPOLOGIES = {
 def find_topology(name: str) -> Topology:
     """Returns the slice of this name.
 
-    The number in a name counts cores for v4 and v5p, whose chips have two, and chips
-    for v5e and v6e, as in Google Cloud. `v5litepod-16` is `v5e-16`.
+    The number in a name counts cores for v4, v5p and TPU7x, whose chips have two, and
+    chips for v5e and v6e, as in Google Cloud. `v5litepod-16` is `v5e-16`.
 
     Raises:
         UsageError: If there is none.

@@ -22,8 +22,8 @@ class Compiler:
     def __call__(self, request):
         self.requests.append((request["depth"], request["parts"]))
         topology = find_topology(request["topology"])
-        per_chip = request["settings"]["train_batch_size"] // topology.num_chips
-        rows = per_chip // request["parts"]
+        per_device = request["settings"]["train_batch_size"] // topology.num_devices
+        rows = per_device // request["parts"]
         temporaries = int(self.fixed + ROW[request["depth"]] * rows)
         if temporaries > topology.chip.memory_gib * GIB - GIB:
             return {"needed": temporaries}
@@ -36,6 +36,6 @@ class Compiler:
             "code": GIB // 2,
             "flops": cost * 10**13,
             "memory_bytes": int(slow * 10**11),
-            "collectives": [["all-reduce", 1, 46_000_000, topology.num_chips]],
+            "collectives": [["all-reduce", 1, 46_000_000, topology.num_devices]],
             "compile_seconds": 0.1,
         }

@@ -60,20 +60,20 @@ def test_all_steps_have_hours_and_a_price():
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        ({"train_batch_size": 100}, {}, "multiple of the 16 chips of v5e-16, received"),
-        ({}, {"parts": 3}, r"chips of v5e-16 times --gradient_accumulation_steps=3, r"),
+        ({"train_batch_size": 100}, {}, "multiple of the 16 devices of v5e-16, received"),
+        ({}, {"parts": 3}, r"devices of v5e-16 times --gradient_accumulation_steps=3, r"),
         ({"max_seq_length": 513}, {}, "at most max_position_embeddings=512, received"),
         (
             {},
             {"parts": 1, "depth": "loop"},
             "--gradient_accumulation_steps=1: 256 rows at once do not fit into the "
-            "15.75 GiB of a chip of v5e-16; the largest part that does is 32 rows with "
+            "15.75 GiB of a device of v5e-16; the largest part that does is 32 rows with "
             "--depth=loop --gradient_accumulation_steps=8",
         ),
         (
             {},
             {"compiler": Compiler(20)},
-            "not even 1 row at once fits into the 15.75 GiB of a chip of v5e-16, but "
+            "not even 1 row at once fits into the 15.75 GiB of a device of v5e-16, but "
             "needs 20.0 GiB with --depth=loop_remat",
         ),
     ],
@@ -118,7 +118,7 @@ def test_tables_of_one_plan_show_all_and_of_several_the_best():
     flags = f"--depth={one.best.depth} --gradient_accumulation_steps=16`"
     flags = f"--distribution=tpu --precision=bfloat16 {flags}"
     assert f"`pretrain --backend=jax {flags}" in text
-    assert "all-reduce of 46.000 MB among 16 chips, 1 time." in text
+    assert "all-reduce of 46.000 MB among 16 devices, 1 time." in text
     assert "v5e-16: 16 chips (4x4)" in text and " cost |" not in text
     assert " cost |" in report.to_markdown([plan(cost_per_hour=19.2)])
     both = report.to_markdown([one, other])

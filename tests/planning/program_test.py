@@ -75,7 +75,7 @@ def test_operations_are_those_of_the_formula(run_python):
 
 
 def request(topology, depth="loop_remat", parts=2, **changes):
-    chips = find_topology(topology).num_chips
+    chips = find_topology(topology).num_devices
     given = {"precision": "bfloat16", "train_batch_size": 4 * chips, **changes}
     return {
         "settings": settings_of(**given),
@@ -89,18 +89,28 @@ def request(topology, depth="loop_remat", parts=2, **changes):
 @pytest.mark.slow
 @needs_jax
 @needs_libtpu
-@pytest.mark.parametrize("topology", ["v4-8", "v5e-4", "v5p-8", "v6e-4"])
-def test_a_tiny_step_is_compiled_for_a_tpu(topology):
-    found = compile_step(request(topology))
+@pytest.mark.parametrize(
+    ("topology", "shard_optimizer"),
+    [("v4-8", False), ("v5e-4", True), ("v5p-8", False), ("v6e-4", False)]
+    + [("tpu7x-8", False)],
+)
+def test_a_tiny_step_is_compiled_for_a_tpu(topology, shard_optimizer):
+    found = compile_step(request(topology, shard_optimizer=shard_optimizer))
     state = 3 * 4 * CONFIG.num_parameters("pretraining")
-    assert state <= found["arguments"] < 2 * state
+    # Of slots that are divided, most of the state, every device has a part.
+    least, most = (1 / 3, 1) if shard_optimizer else (1, 2)
+    assert least * state <= found["arguments"] < most * state
     assert found["temporaries"] > 0 and found["code"] > 0
     # The state takes the place of the last one; a row of results is left.
     assert 0 <= found["results"] < 100_000
     assert found["flops"] == sum(operations(4))
-    sizes = [size for kind, times, size, chips in found["collectives"]]
-    assert {one[3] for one in found["collectives"]} == {4}
-    assert max(sizes) >= state / 3  # the gradients
+    sizes = [size for kind, times, size, group in found["collectives"]]
+    devices = find_topology(topology).num_devices
+    assert {one[3] for one in found["collectives"]} == {devices}
+    assert sum(sizes) >= state / 3  # the gradients
+    # The weights that a device has changed are brought to the others.
+    kinds = {one[0] for one in found["collectives"]}
+    assert ("all-gather" in kinds) == shard_optimizer
 
 
 @pytest.mark.slow

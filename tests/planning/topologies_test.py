@@ -15,6 +15,7 @@ from albert_tf.planning.topologies import CHIPS, TOPOLOGIES, find_topology
         ("v4-32", 16, "v4:2x2x4"),
         ("v5p-16", 8, "v5p:2x2x2"),
         ("v5p-8192", 4096, "v5p:16x16x16"),
+        ("tpu7x-16", 8, "tpu7x:2x2x2"),
     ],
 )
 def test_numbers_count_chips_or_their_two_cores(name, chips, compiled_as):
@@ -23,6 +24,8 @@ def test_numbers_count_chips_or_their_two_cores(name, chips, compiled_as):
     assert topology.compiler_options["topology_name"] == compiled_as
     wide = topology.compiler_options["chip_config_name"] == "megacore"
     assert wide == (name[:3] in ("v4-", "v5p"))
+    # Only the two cores of a TPU7x are devices by themselves.
+    assert topology.num_devices == chips * (2 if name.startswith("tpu7x") else 1)
 
 
 def test_every_kind_has_slices_of_one_host_and_of_a_pod():

@@ -70,7 +70,7 @@ def test_lists_are_compared(fake):
         ),
         (
             "--topology=v5e-16 --preset=albert_base_v2 --global_batch=100",
-            "--train_batch_size must be a multiple of the 16 chips of v5e-16, "
+            "--train_batch_size must be a multiple of the 16 devices of v5e-16, "
             "received 100",
         ),
         ("--topology=v5e-16 --cost_per_hour=nan", "must be positive, received nan"),

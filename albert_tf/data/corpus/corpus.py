@@ -7,13 +7,16 @@ An input is a comma-separated list of
 Sources with names and weights are described in `sources`.
 
 Formats: `lines` (one sentence per line, blank lines between documents: the original's),
-`paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`,
+`paragraph_lines` (one paragraph per line, likewise), `paragraphs` (ordinary text, two
+blank lines between documents), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`,
 `table` (CSV, TSV) and `auto`, which looks at the first 64 KiB of each file: `PAR1` is
 parquet; `<doc ` at the start is wikiextractor; a JSON object on the first line is
-jsonl; a name that ends in .csv or .tsv is table. Other text is `lines` if half of its
-characters are in lines with a line directly before or after them, and 60% of those with
-one directly after end a sentence and contain no other sentence end; else it is
-`paragraphs`. The choice is logged.
+jsonl; a name that ends in .csv or .tsv is table. Other text is `paragraphs` unless half
+of its characters are in lines with a line directly before or after them. Then it is
+`lines` if 60% of those with one directly after end a sentence and contain no other
+sentence end, and `paragraph_lines` if lines that end a sentence have 60% of the
+characters of those lines, or lines of more than 200 characters half of all. The choice
+is logged.
 """
 
 import copy
@@ -38,6 +41,7 @@ from albert_tf.tables.columns import BadRows
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import prepared_folder
+from albert_tf.wording import count_of
 
 _LINE_COUNTS = {
     "rows that are not JSON": "lines_not_json",
@@ -45,7 +49,9 @@ _LINE_COUNTS = {
     "rows_with_nul_bytes": "lines_with_nul_bytes",
     "rows_without_text": "lines_without_text",
 }
-FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
+FORMATS = ("auto", *formats.LAYOUTS)
+# Documents of more characters are rare, except where documents are not told apart.
+_LONG = 1 << 20
 # Formats with rows, and the names that `ColumnReader` has for them.
 _ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
 
@@ -56,7 +62,9 @@ class CorpusSettings(LayoutSettings, ReadingSettings):
 
     Attributes:
         input_format: Format of the files; gzip is recognized. lines: one sentence per
-            line, a blank line between documents. table: CSV or TSV.
+            line, a blank line between documents. paragraph_lines: one paragraph per
+            line, likewise. paragraphs: two blank lines between documents. table: CSV or
+            TSV.
         text_field: Column with the text of a table, or its field in jsonl, Parquet and
             TFDS.
     """
@@ -114,6 +122,7 @@ class Corpus:
         check_fields(self.settings)
         self.counts: Counter = Counter()
         self.sha256: dict[str, str] = {}
+        self._warns = True
         self._bad = BadRows(self.settings.on_bad_input, self.counts)
         self.source_temperature = source_temperature
         self.named = sources.read_sources(inputs, source_temperature)
@@ -124,7 +133,7 @@ class Corpus:
     def restarted(self) -> "Corpus":
         """Returns a corpus of the same sources with new counts and checksums."""
         fresh = copy.copy(self)
-        fresh.counts, fresh.sha256 = Counter(), {}
+        fresh.counts, fresh.sha256, fresh._warns = Counter(), {}, False
         fresh._bad = BadRows(self._bad.action, fresh.counts)
         return fresh
 
@@ -135,7 +144,11 @@ class Corpus:
             is_split = source.format == "lines"
             texts = self._texts(source)
             grouped = formats.group_documents(texts, self.counts)
+            length = 0
             for number, (document, piece) in enumerate(grouped):
+                length = sum(map(len, document)) + (length if piece else 0)
+                if length > _LONG and source.format in formats.LAYOUTS:
+                    self._warn_of_length(source)
                 yield RawDocument(k, number, document, is_split, piece)
 
     def _find(self, inputs: str) -> list[Source]:
@@ -183,6 +196,18 @@ class Corpus:
         kind = formats.detect_format(name) if kind == "auto" else kind
         return Source(name, kind, found.size, found.modified)
 
+    def _warn_of_length(self, source: Source) -> None:
+        """Warns once that a document may be several."""
+        if self._warns:
+            self._warns = False
+            logging.warning(
+                "%s: has a document of more than %s characters; read as "
+                "--input_format=%s (%s), give another one if documents are set apart "
+                "otherwise",
+                *(source.name, f"{_LONG:,}", source.format),
+                formats.LAYOUTS[source.format],
+            )
+
     def _log_formats(self) -> None:
         """Logs which formats were detected, so that a wrong one is seen at once."""
         found: dict[str, list[str]] = {}
@@ -191,7 +216,12 @@ class Corpus:
                 found.setdefault(source.format, []).append(source.name)
         for kind, names in found.items():
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-            logging.info("%s%s: read as --input_format=%s", names[0], more, kind)
+            layout = formats.LAYOUTS[kind]
+            if kind in formats.PLAIN:
+                number = formats.count_in_sample(names[0], kind)
+                layout += f"; {count_of(number, 'document')} in the first 64 KiB"
+            where = f"{names[0]}{more}"
+            logging.info("%s: read as --input_format=%s (%s)", where, kind, layout)
 
     def _texts(self, source: Source) -> Iterator[str | None]:
         name, kind, bad, settings = *source[:2], self._bad, self.settings
@@ -213,10 +243,8 @@ class Corpus:
         stream = TextStream(name, bad, most, cuts=is_lines, hashes=True)
         if kind == "wikiextractor":
             yield from formats.read_wikiextractor(stream.lines(), self.counts)
-        elif kind == "lines":
-            yield from formats.read_sentence_lines(stream.lines())
-        elif kind == "paragraphs":
-            yield from formats.read_paragraphs(stream.lines())
+        elif kind in formats.PLAIN:
+            yield from formats.PLAIN[kind](stream.lines())
         else:
             field = settings.text_field
             layout = {"kind": _ROW_FORMATS[kind], **settings.layout}

@@ -28,6 +28,16 @@ _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
 _HALF = re.compile("[\ud800-\udfff]")
 _SAMPLE = 1 << 16
+# A line of more characters was not wrapped.
+_UNWRAPPED = 200
+# How each format tells documents apart.
+LAYOUTS = {
+    "lines": "a sentence per line, an empty line between documents",
+    "paragraph_lines": "a paragraph per line, an empty line between documents",
+    "paragraphs": "two empty lines between documents",
+    "wikiextractor": "a document per <doc>",
+    **dict.fromkeys(("jsonl", "parquet", "table"), "a document per row"),
+}
 # Rows in memory at once, each perhaps a book.
 _ROWS = 64
 _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -77,18 +87,25 @@ def detect_format(path: str) -> str:
         )
     if _TABLE_NAME.search(path):
         return "table"
-    lines = [line.strip() for line in text.split("\n")]
+    return _layout_of([line.strip() for line in text.split("\n")])
+
+
+def _layout_of(lines: list[str]) -> str:
+    """Returns the format of text without markup."""
     followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
-    single = sum(
-        line.rstrip("\"'”’)」』").endswith(_ENDS) and not _INNER_END.search(line)
-        for line in followed
-    )
-    # Text with one line per paragraph has neighbouring lines only in headings.
+    ended = [x for x in followed if x.rstrip("\"'”’)」』").endswith(_ENDS)]
+    single = sum(not _INNER_END.search(line) for line in ended)
     around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
-    joined = sum(len(line) for a, line, b in around if a or b)
-    bulk = 2 * joined >= sum(map(len, lines))
-    is_lines = followed and bulk and single >= 0.6 * len(followed)
-    return "lines" if is_lines else "paragraphs"
+    joined = [len(line) for a, line, b in around if a or b]
+    # With empty lines between paragraphs, only headings have lines next to them.
+    if not followed or 2 * sum(joined) < sum(map(len, lines)):
+        return "paragraphs"
+    if single >= 0.6 * len(followed):
+        return "lines"
+    unwrapped = sum(length for length in joined if length > _UNWRAPPED)
+    at_ends = sum(map(len, ended)) >= 0.6 * sum(map(len, followed))
+    is_whole = at_ends or 2 * unwrapped >= sum(joined)
+    return "paragraph_lines" if is_whole else "paragraphs"
 
 
 def group_documents(
@@ -123,8 +140,8 @@ def group_documents(
         yield document, piece
 
 
-def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:
-    """Reads the original's format: a sentence per line, documents set apart."""
+def read_whole_lines(lines: Iterator[str]) -> Iterator[str | None]:
+    """Reads a sentence or a paragraph per line, with empty lines between documents."""
     for line in lines:
         yield line.strip() or None
 
@@ -154,6 +171,17 @@ def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
             yield None
     if current:
         yield " ".join(current)
+
+
+PLAIN = dict.fromkeys(("lines", "paragraph_lines"), read_whole_lines)
+PLAIN["paragraphs"] = read_paragraphs
+
+
+def count_in_sample(path: str, kind: str) -> int:
+    """Returns the number of documents in what `detect_format` looks at."""
+    sample = next(TextStream(path).blocks(_SAMPLE), b"").decode(errors="ignore")
+    texts = PLAIN[kind](iter(sample.split("\n")))
+    return sum(not piece for _, piece in group_documents(texts, Counter()))
 
 
 def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:

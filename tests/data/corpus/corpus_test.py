@@ -27,6 +27,8 @@ WIKI = (
     '</doc>\n<doc id="3" url="u" title="C">\nC is a letter.\n</doc>\n'
     "Stray line.\nAnother.\n"
 )
+DENSE = "One. Two. Three goes. And on.\nMore. Yes more. So much.\nAnd. end"
+DENSE_SENTENCES = "One.|Two.|Three goes.|And on.|More.|Yes more.|So much.|And.|end"
 ROWS = [{"text": "One. Two.\nThree."}, {"text": "\n"}, {"text": "Four."}]
 
 
@@ -64,6 +66,7 @@ def _counts(corpus):
             "A fish swims.|It has fins.|Another paragraph.||C is a letter.",
         ),
         (_json(ROWS), {}, "One.|Two.|Three.||Four."),
+        (DENSE + "\n\nNew.", {}, f"{DENSE_SENTENCES}||New."),
         (
             "One. Two.\nThree.\n",
             {"input_format": "table", "text_field": "0", "header": False},
@@ -231,7 +234,6 @@ def test_gzip_is_recognized_by_its_bytes(tmp_path):
     assert _texts(found)[1] == ["Another document.", "Its end."]
 
 
-DENSE = "One. Two. Three goes. And on.\nMore. Yes more. So much.\nAnd. end"
 CHINESE = "我来了。\n你呢？\n\n他走了！\n好。\n"
 # A paragraph per line, with blanks around the punctuation.
 WIKITEXT = " \n = A ship = \n \n"
@@ -243,11 +245,18 @@ NOVEL = "MRS. GASKELL.\nCHAPTER I.\n\nTHE DAWN.\n \n"
 NOVEL += "It was a June morning. The room was full of light.\n\n" * 9
 
 
+# Scraped pages: a paragraph per line, some after a title, some with lines of a menu.
+LONG = "The room was full of light, and nobody " * 6 + "came. They had all gone home"
+PAGES = f"Home\nAbout us\nA title\n{LONG}.\n{LONG}!\n{LONG}.\n\n" * 9
+TITLED = f"A title\n{LONG}\n\n" * 9
+
+
 @pytest.mark.parametrize(
     ("expected", "texts"),
     [
         ("lines", (LINES, CHINESE, LOWER)),
-        ("paragraphs", (PARAGRAPHS, DENSE, "", WIKITEXT, NOVEL)),
+        ("paragraph_lines", (DENSE, WIKITEXT, PAGES, TITLED)),
+        ("paragraphs", (PARAGRAPHS, "", NOVEL)),
         ("wikiextractor", (WIKI,)),
         ("jsonl", ('{"text": "a"}\n',)),
     ],
@@ -265,8 +274,10 @@ def test_inputs_are_read_once_and_their_format_is_logged(tmp_path, caplog):
         found = Corpus(f"{tmp_path}/b.txt,{tmp_path}/*.txt")
     logged = [record.getMessage() for record in caplog.records]
     assert logged == [
-        f"{tmp_path}/b.txt and 1 more: read as --input_format=lines",
-        f"{tmp_path}/c.txt: read as --input_format=paragraphs",
+        f"{tmp_path}/b.txt and 1 more: read as --input_format=lines (a sentence per "
+        "line, an empty line between documents; 2 documents in the first 64 KiB)",
+        f"{tmp_path}/c.txt: read as --input_format=paragraphs (two empty lines between "
+        "documents; 2 documents in the first 64 KiB)",
     ]
     assert _counts(found) == {"inputs_repeated": 1}
     keys = [(document.source, document.number) for document in found.documents()]
@@ -295,6 +306,15 @@ def test_a_huge_line_needs_little_memory(tmp_path):
     size = sum(len(text) for d in Corpus(str(path)).documents() for text in d.texts)
     assert size > 110_000_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_a_document_of_megabytes_is_a_warning(tmp_path, caplog):
+    text = f"{LONG}. " * 4000 + "\n\n\n"
+    corpus = Corpus(_write(tmp_path / "a", text * 2))
+    assert len(list(corpus.documents())) == 10
+    list(corpus.restarted().documents())
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "a: has a document of more than 1,048,576 characters; read as" in warning
 
 
 def test_long_documents_are_cut_in_parts():

@@ -255,6 +255,10 @@ def save_pretrained(
     checkpoint = keras_model.from_model(model, tokenizer, labels)
     card = None
     if push_to is not None:
+        count = len(nets.split(checkpoint))
+        rule = f"push_to: {type(model).__name__} needs a folder for each of its nets; "
+        rule += "save it without push_to, load one of them from its folder, push that"
+        require(count == 1, rule)
         loaded_from = getattr(model, "loaded_from", None)
         card = model_card(checkpoint, loaded_from, push_to, format)
     with folders.writing(path, overwrite) as out:

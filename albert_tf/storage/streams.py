@@ -14,13 +14,17 @@ import os
 import re
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from typing import IO
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.storage.calls import repeated
 
 _INDEX = re.compile(r"step-(\d+)\.index")
+# Bytes that are copied at a time.
+_BLOCK = 1 << 24
 # What `escape` writes for one of these characters.
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
@@ -111,6 +115,43 @@ def _link_to(folder: str) -> str:
     link = os.path.join(temporary, "link")
     os.symlink(folder, link)
     return link
+
+
+@contextlib.contextmanager
+def in_memory(prefix: str) -> Iterator[str]:
+    """Copies a checkpoint into memory; yields the prefix of the copy.
+
+    After a single failed read, TensorFlow's reader says that the file is missing or
+    damaged, leaves values out, or ends the process. The copy is made by calls that are
+    repeated, so that what TensorFlow says of it is true of the files.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    folder, base = os.path.split(prefix)
+    copy = f"ram://{uuid.uuid4().hex}/copy"
+    copies = {
+        files.join(folder, name): copy + name.removeprefix(base)
+        for name in files.list_folder(folder)
+        if name.startswith(f"{base}.")
+    }
+    try:
+        for source, target in copies.items():
+            repeated(_copy, source, target)
+        yield copy
+    finally:
+        for target in copies.values():
+            files.remove(target)
+
+
+def _copy(source: str, target: str) -> None:
+    import tensorflow as tf
+
+    files.remove(target)  # `ram://` would append
+    with files.open_binary(source) as file, tf.io.gfile.GFile(target, "wb") as copy:
+        copy.write(b"")  # an empty file is one, too
+        while block := file.read(_BLOCK):
+            copy.write(block)
 
 
 def write_atomically(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:

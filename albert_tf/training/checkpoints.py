@@ -19,14 +19,13 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files, streams
-from albert_tf.storage.calls import repeated
 from albert_tf.storage.streams import find_checkpoints
 from albert_tf.training.engine import value_of
 from albert_tf.training.weights import WeightAverages
 from albert_tf.training.workers import digest_of
 
-# What reading a damaged file raises; a file cut short is an IndexError. Others, of a
-# bucket that does not answer or for want of memory, say nothing about the file.
+# What reading a damaged file raises; a file cut short is an IndexError. Others, for
+# want of memory, say nothing about the file.
 _DAMAGES = (
     tf.errors.DataLossError,
     tf.errors.InternalError,
@@ -127,8 +126,9 @@ class TrainingCheckpoints:
         if asynchronous and self._is_native:
             values |= tf.nest.map_structure(self._copy, everything)
         self._written = tf.train.Checkpoint(**values)
-        # Part of every checkpoint; made when it is asked for.
-        _ = self._written.save_counter
+        # Part of every checkpoint; made when it is asked for. Otherwise `restore` makes
+        # it, and reads the file once more.
+        _ = self._written.save_counter, self.checkpoint.save_counter
         self._remove_unfinished()
 
     @property
@@ -301,12 +301,20 @@ class TrainingCheckpoints:
         found = find_checkpoints(folder)
         seed = int(self._seed.numpy())
         for step, path in found.items():
+            copy = path
             try:
-                repeated(self._restore, path)
-            except (OSError, IndexError, RuntimeError) as e:
-                cause = e.__cause__ if isinstance(e, OSError) else e
-                reason = reason_of(cause or e)[:200]
-                if not _is_damage(cause):
+                with streams.in_memory(path) as copy:
+                    self._restore(copy)
+            except OSError as e:
+                raise DataError(
+                    f"{path}: cannot be read: {e.strerror}; if that stays so, remove "
+                    f"{path}.* to continue from the checkpoint before"
+                ) from e
+            except (tf.errors.OpError, IndexError, RuntimeError) as e:
+                reason = reason_of(e).replace(copy, path)[:200]
+                # TensorFlow's reader raises `OpError` itself where it does not know
+                # the kind.
+                if not isinstance(e, _DAMAGES) and type(e) is not tf.errors.OpError:
                     raise DataError(f"{path}: cannot be read: {reason}") from e
                 logging.warning("%s: is damaged and left out: %s", path, reason)
                 continue
@@ -331,12 +339,7 @@ class TrainingCheckpoints:
 
     def _restore(self, path: str) -> None:
         self._copied = None
-        self.checkpoint.restore(streams.literal(path)).assert_consumed()
+        self.checkpoint.restore(path).assert_consumed()
         if not self._is_native:
             for copy, variable in self._copies:
                 variable.assign(copy.numpy())
-
-
-def _is_damage(error: BaseException | None) -> bool:
-    # TensorFlow's reader raises `OpError` itself where it does not know the kind.
-    return isinstance(error, _DAMAGES) or type(error) is tf.errors.OpError

@@ -75,3 +75,11 @@ def test_what_cannot_be_uploaded_is_refused_before_it_is_written(
     with pytest.raises(UsageError, match=message):
         model.save_pretrained(**values)
     assert not (tmp_path / "out").exists()
+
+
+def test_two_nets_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(load.hubs, "upload", None)
+    pair = albert_tf.ElectraPretrainer(CONFIG, seed=1)
+    with pytest.raises(UsageError, match="push_to: ElectraPretrainer needs a folder"):
+        pair.save_pretrained(tmp_path / "out", push_to=NAME)
+    assert not (tmp_path / "out").exists()

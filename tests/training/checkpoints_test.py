@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import io
 import os
 
 import numpy as np
@@ -13,6 +14,7 @@ from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.storage import calls, files
 from albert_tf.training.checkpoints import (
     TrainingCheckpoints,
     WeightAverages,
@@ -229,18 +231,30 @@ def test_old_checkpoints_make_room_on_a_full_disk(
     assert make(run, tmp_path).restore(tmp_path) == 5
 
 
-def test_a_bucket_that_does_not_answer_is_no_damage(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
+def test_a_read_that_fails_is_no_damage(run, tmp_path, monkeypatch, kind, caplog):
     checkpoints = make(run, tmp_path)
     for step in (2, 4):
         train_to(run, step)
         checkpoints.save()
+    failing = [True]
 
-    def fail(path):
-        raise tf.errors.UnavailableError(None, None, "try later")
+    class Flaky(io.FileIO):
+        def read(self, *args):
+            if self.name.endswith(f"step-4.{kind}") and failing:
+                if once:
+                    failing.pop()
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read(*args)
 
-    monkeypatch.setattr(checkpoints.checkpoint, "restore", fail)
-    with pytest.raises(DataError, match="step-4: cannot be read: try later"):
-        checkpoints.restore(tmp_path)
+    monkeypatch.setattr(calls, "WAITS", (0, 0))
+    monkeypatch.setattr(files, "open", Flaky, raising=False)
+    once = True
+    assert make(run, tmp_path).restore(tmp_path) == 4 and not failing
+    assert "damaged" not in caplog.text
+    once, failing = False, [True]
+    with pytest.raises(DataError, match=r"step-4: cannot be read: Input/output error"):
+        make(run, tmp_path).restore(tmp_path)
 
 
 def in_the_way(folder, step):

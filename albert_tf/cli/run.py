@@ -23,7 +23,7 @@ from typing import NoReturn
 from absl import flags, logging
 
 from albert_tf.cli import start
-from albert_tf.cli.flags import ALIASES
+from albert_tf.cli.flags import ALIASES, HIDDEN
 from albert_tf.cli.help import help_text
 from albert_tf.errors import DataError, Stopped, UsageError
 
@@ -139,11 +139,16 @@ def _parse(argv: list[str], arguments: str) -> list[list[str]]:
 def _unknown(name: str) -> str:
     import difflib
 
-    # Suggest the real name, even where an alias is the closest match.
-    close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
+    names = [flag for flag in flags.FLAGS if flag not in HIDDEN]
+    # --epochs is nearer to --num_train_epochs than letters tell.
+    close = [flag for flag in names if len(name) > 2 and name in flag]
+    close = close or [flag for flag in names if len(flag) > 5 and flag in name]
+    close = close or difflib.get_close_matches(name, names, n=1)
     if not close:
         return "unknown flag (--help lists the flags)"
-    return f"unknown flag; did you mean --{ALIASES.get(close[0], close[0])}?"
+    # The real name, even where an alias is the closest match.
+    real = dict.fromkeys(ALIASES.get(flag, flag) for flag in close)
+    return f"unknown flag; did you mean --{' or --'.join([*real][:3])}?"
 
 
 def _refusal(message: str) -> str:

@@ -110,6 +110,13 @@ class TextTask(Task):
     Examples are a `TextTable`; answers are `Answers`.
     """
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether its examples are known to be pairs of texts."""
+        columns = [getattr(source, "columns", None) for source in self.splits.values()]
+        pairs = [getattr(layout, "text_pair_column", "") for layout in columns]
+        return any([*pairs, self.table.get("text_pair_column")])
+
     def usable(self, examples) -> TextTable:
         """Returns the examples without those that have no good label."""
         return usable(self, examples, self.options.on_bad_input)
@@ -119,7 +126,13 @@ class TextTask(Task):
 
         Raises:
             DataError: If a label is missing, unknown or not a score.
+            UsageError: If the task has pairs of texts and the examples do not.
         """
+        require(
+            examples.text_pairs is not None or not self.has_pairs,
+            f"{examples.path}: expected pairs of texts, which the model was fine-tuned "
+            "on, received single texts; give text_pairs or --text_pair_column",
+        )
         values = {}
         if examples.labels is not None:
             values[features.LABELS] = make_targets(self, examples)

@@ -128,9 +128,13 @@ class Preprocessor:
             # As in Keras, a tuple is (x, y) or (x, y, sample_weight).
             first = spec[0] if isinstance(spec, tuple) else spec
             return x.map(self, num_parallel_calls=-1) if _is_text(first) else x
+        parts = x if isinstance(x, tuple) else (x,)
+        for part in parts or [[]]:
+            sized = hasattr(part, "__len__") and not isinstance(part, str | bytes | dict)
+            is_empty = sized and not _is_tensor(part) and not len(part)
+            require(not is_empty, "x: expected at least one text, received none")
         if not _is_text(x):
             return x
-        parts = x if isinstance(x, tuple) else (x,)
         return self(tuple(map(_as_list, parts)))
 
     def _in_python(self, *parts) -> dict[str, np.ndarray]:
@@ -160,7 +164,7 @@ def _is_text(x: Any) -> bool:
         return 1 <= len(x) <= 2 and all(_is_text(part) for part in x)
     if isinstance(x, list):
         return bool(x) and isinstance(x[0], str | bytes)
-    kind = getattr(x, "dtype", None)
+    kind = getattr(x, "dtype", getattr(x, "dtypes", None))  # a table has several
     if _is_tensor(x):
         return getattr(kind, "name", None) == "string"
     if kind is not None and hasattr(x, "__len__"):  # NumPy, pandas
@@ -175,7 +179,7 @@ def _as_list(texts: Any) -> Any:
 def _strings(texts: Any) -> list:
     texts = np.asarray(texts, object)
     message = f"texts: expected a list of strings, received {texts.ndim}-d"
-    require(texts.ndim == 1, message)
+    require(texts.ndim == 1, f"{message}; of a table, give one column: df['text']")
     for i, text in enumerate(texts):
         require(isinstance(text, str | bytes), f"texts[{i}] must be a string", text)
     return texts.tolist()

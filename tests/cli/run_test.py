@@ -98,6 +98,7 @@ def test_helpfull(run_tool):
     [
         (["--step=3"], ["--step:", "did you mean --steps?"]),
         (["--num_step=3"], ["--num_step:", "did you mean --steps?"]),
+        (["--file=3"], ["--file:", "did you mean --input_file?"]),
         (["--xyzzy"], ["--xyzzy: unknown flag", "--help"]),
         (["--steps=many"], ["--steps must be", "integer", "many"]),
         (["--steps=0"], ["--steps must be positive, received 0"]),

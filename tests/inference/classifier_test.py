@@ -50,6 +50,19 @@ def test_classifier_pairs(classify):
     np.testing.assert_allclose(without[0], classify.logits(["a b"])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "task",
+    [{"name": "rte"}, {"name": "table", "table": {"text_pair_column": "b"}}],
+)
+def test_a_model_of_pairs_refuses_single_texts(tokenizer, task):
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    model.task, model.labels = task, ["entailment", "not_entailment"]
+    classify = Classifier(model, tokenizer)
+    with pytest.raises(UsageError, match="expected pairs of texts, .* give text_pairs"):
+        classify("a b")
+    assert len(classify("a b", "c")) == 1
+
+
 def test_classifier_refuses(classify, tokenizer):
     with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
         Classifier(classify.model, tokenizer, ["a", "b"])

@@ -1,6 +1,7 @@
 """Texts, pairs and data sets as model inputs."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -112,3 +113,12 @@ def test_ready_inputs_are_left_alone(preprocess):
 def test_what_is_not_text_is_refused(preprocess, x, message):
     with pytest.raises(UsageError, match=message):
         preprocess(x)
+
+
+def test_no_text_and_a_table_are_refused(preprocess):
+    """Keras would say `KeyError` and "Invalid dtype: str"."""
+    for x in ([], (), np.array([], object), (["a"], [])):
+        with pytest.raises(UsageError, match="at least one text, received none"):
+            preprocess.encode_texts(x)
+    with pytest.raises(UsageError, match=r"2-d; of a table, give one column"):
+        preprocess.encode_texts(pd.DataFrame({"text": ["a", "b"]}))

@@ -3,11 +3,17 @@
 The settings come from the trainer specification inside the released `spiece.model`.
 """
 
+import contextlib
 import functools
 import io
 import os
+import pathlib
+import pickle
 import random
 import re
+import select
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -21,6 +27,8 @@ from albert_tf.text.normalization import normalize_text, to_unicode
 SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 MODEL_TYPES = ("unigram", "byte_bpe", "wordpiece")
+# A text from this length on is trained in a process of its own.
+_CHILD_CHARACTERS = 2_000_000
 _MAX_BYTES = 4000  # SentencePiece drops sentences above 4192 bytes
 # Characters that SentencePiece reserves: it drops sentences that contain them.
 _RESERVED = str.maketrans(dict.fromkeys("\0\u2581\u2585", " "))
@@ -88,33 +96,25 @@ def train_tokenizer(
     draw = functools.partial(
         _draw, limit=input_sentence_size, seed=seed, progress=progress
     )
+    options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     if model_type == "unigram":
-        parts = (p for s in sentences for p in _prepare(s, do_lower_case, keep_accents))
-        options = (vocab_size, character_coverage, input_sentence_size)
-        data = _train_unigram(draw(parts), *options)
+        parts = (part for s in sentences for part in _prepare(s, **options))
+        arguments = (vocab_size, character_coverage, input_sentence_size)
     else:
-        parts = (to_unicode(sentence) for sentence in sentences if sentence.strip())
-        if model_type == "byte_bpe":
-            data = _train_byte_bpe(draw(parts), vocab_size)
-        else:
-            options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-            data = _train_wordpiece(
-                draw(parts), vocab_size, character_coverage, options
-            )
+        parts = (p for s in sentences if s.strip() for p in _cut(to_unicode(s)))
+        arguments = (vocab_size, character_coverage, options)
+    data = _train(model_type, draw(parts), *arguments)
     logging.info("trained %d tokens in %.0f s", vocab_size, time.monotonic() - start)
     if output_model is not None:
         files.write_bytes(output_model, data, overwrite)
     if options_to:
-        options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
         if model_type == "wordpiece":  # the name that transformers reads
             options["strip_accents"] = not options.pop("keep_accents")
         files.write_text(options_to, files.to_json(options) + "\n", overwrite)
     return data
 
 
-def _draw(
-    sentences: Iterable[str], limit: int, seed: int, progress: bool
-) -> Iterator[str]:
+def _draw(sentences: Iterable[str], limit: int, seed: int, progress: bool) -> list[str]:
     """Returns a uniform draw of sentences, without replacement.
 
     Reservoir sampling holds at most `limit` of them. SentencePiece's own draw has a
@@ -140,9 +140,67 @@ def _draw(
     message = "training text: expected some sentences, received none"
     require(count, message, error=DataError)
     logging.info("training on %d of %d sentences ...", len(drawn), count)
+    return drawn
+
+
+def _train(model_type: str, drawn: list[str], *arguments) -> bytes:
+    """Trains in a process of its own, because the libraries do not heed signals.
+
+    A text that takes a few seconds only is not worth that.
+    """
+    characters = sum(map(len, drawn))
     drawn.reverse()
-    # The trainer keeps its own copy.
-    return (drawn.pop() for _ in range(len(drawn)))
+    # Emptied meanwhile, since the trainer keeps its own copy.
+    sentences = (drawn.pop() for _ in range(len(drawn)))
+    if characters < _CHILD_CHARACTERS:
+        return _TRAINERS[model_type](sentences, *arguments)
+    package = str(pathlib.Path(__file__).parents[2])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from albert_tf.text import train; train.serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,  # Ctrl-C in a terminal is for this process
+    )
+    with child:
+        try:
+            pickle.dump((model_type, arguments), child.stdin)
+            for sentence in sentences:
+                pickle.dump(sentence, child.stdin)
+            child.stdin.close()
+            start = time.monotonic()
+            while not select.select([child.stdout], [], [], 30)[0]:
+                logging.info("still training, %.0f s", time.monotonic() - start)
+            found = pickle.load(child.stdout)
+        except (EOFError, OSError):
+            code = child.wait()
+            raise DataError(
+                f"training ended with exit code {code}; was there enough memory? Lower "
+                "--input_sentence_size"
+            ) from None
+        finally:
+            child.kill()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def serve() -> None:
+    """Trains what `_train` sends to this process, and answers with data or an error."""
+    read = functools.partial(pickle.load, sys.stdin.buffer)
+    model_type, arguments = read()
+
+    def sentences():
+        with contextlib.suppress(EOFError):
+            while True:
+                yield read()
+
+    try:
+        found = _TRAINERS[model_type](sentences(), *arguments)
+    except (UsageError, DataError) as e:
+        found = e
+    pickle.dump(found, sys.stdout.buffer)
 
 
 def _train_unigram(sentences, vocab_size, character_coverage, limit) -> bytes:
@@ -170,7 +228,7 @@ def _train_unigram(sentences, vocab_size, character_coverage, limit) -> bytes:
     return model.getvalue()
 
 
-def _train_byte_bpe(sentences, vocab_size) -> bytes:
+def _train_byte_bpe(sentences, vocab_size, *_) -> bytes:
     from albert_tf.text import byte_bpe
 
     data = byte_bpe.train(sentences, vocab_size, SPECIAL_TOKENS)
@@ -190,19 +248,33 @@ def _train_wordpiece(sentences, vocab_size, character_coverage, options) -> byte
     return data
 
 
+_TRAINERS = {
+    "unigram": _train_unigram,
+    "byte_bpe": _train_byte_bpe,
+    "wordpiece": _train_wordpiece,
+}
+
+
 def _prepare(
     sentence: str, do_lower_case: bool, keep_accents: bool = False
 ) -> Iterator[str]:
     """Yields a normalized sentence, in parts that the trainer accepts."""
     text = normalize_text(sentence, do_lower_case, keep_accents).translate(_RESERVED)
-    text = " ".join(text.split())
-    while len(text.encode("utf-8")) > _MAX_BYTES:
+    return filter(None, map(str.strip, _cut(" ".join(text.split()))))
+
+
+def _cut(text: str) -> Iterator[str]:
+    """Yields the parts of a long text, cut before spaces where it has some."""
+    rest, start = len(text.encode("utf-8")), 0
+    while rest > _MAX_BYTES:
         # A character takes at most four bytes.
-        end = text.rfind(" ", 1, _MAX_BYTES // 4) + 1 or _MAX_BYTES // 4
-        yield text[:end].strip()
-        text = text[end:].strip()
-    if text:
-        yield text
+        last = start + _MAX_BYTES // 4
+        space = text.rfind(" ", start + 1, last)
+        end = last if space < 0 else space
+        yield text[start:end]
+        rest -= len(text[start:end].encode("utf-8"))
+        start = end
+    yield text[start:]
 
 
 def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed):

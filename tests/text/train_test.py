@@ -1,5 +1,9 @@
 """Vocabulary training: settings, byte-for-byte repetition, errors, the command."""
 
+import random
+import signal
+import time
+
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
@@ -87,6 +91,37 @@ def test_hostile_sentences_are_not_dropped():
 
     tokenizer = AlbertTokenizer(_train(sentences(), vocab_size=90))
     assert tokenizer.unk_id not in tokenizer.encode("quux nul w")
+
+
+@pytest.mark.parametrize("text", ["é" * 3_000_000, "é " + "ab cd " * 2000, "a b"])
+def test_a_long_line_is_cut_before_spaces(text):
+    parts = list(train._cut(text))
+    assert "".join(parts) == text
+    assert max(len(part.encode()) for part in parts) <= 4000
+    assert " " not in text or all(part[0] == " " for part in parts[1:])
+
+
+def test_a_long_training_is_the_same_and_ends_on_a_signal(monkeypatch):
+    expected = _train()
+    monkeypatch.setattr(train, "_CHILD_CHARACTERS", 0)
+    assert _train() == expected
+    with pytest.raises(DataError, match=r"vocab_size 5000: .* at most \d+ tokens"):
+        _train(vocab_size=5000)
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    random_words = random.Random(1).choices("etaoinshrd", k=1_000_000)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _train(["".join(random_words)])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - start < 10  # of more than a minute
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def convert_checkpoint(
     Args:
         source: path. Anything that `from_pretrained` reads.
         target: path. Folder to create.
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`,
-            `"fairseq"`, or `"electra"`: an ELECTRA in Hugging Face's format that
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`
+            or `"electra"`: an ELECTRA in Hugging Face's format that
             computes the same, with the shared weights copied to every layer.
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.

@@ -8,6 +8,8 @@ import itertools
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from albert_tf.config import AlbertConfig
 from albert_tf.config_files import ORIGINAL, dialect_of
 from albert_tf.converters import safetensors_file, torch_file
@@ -27,7 +29,6 @@ from albert_tf.converters.table import (
     rename,
     rows_of,
     unfold_projection,
-    untie,
 )
 from albert_tf.converters.tokenizers import attach_tokenizer, write_huggingface
 from albert_tf.errors import DataError, UsageError, require
@@ -383,8 +384,7 @@ def _tensors(path: str) -> dict[str, Tensor]:
         return safetensors_file.read(files.join(path, WEIGHTS))
     if INDEX in listed:
         return safetensors_file.read_sharded(files.join(path, INDEX))
-    where = files.join(path, TORCH_WEIGHTS)
-    return torch_file.tensors(where, torch_file.load(where))
+    return torch_file.load(files.join(path, TORCH_WEIGHTS))
 
 
 def _modern(name: str) -> str:
@@ -394,7 +394,11 @@ def _modern(name: str) -> str:
 
 
 def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) -> None:
-    """Removes second names of tied weights after checking that they are equal."""
+    """Removes second names of tied weights.
+
+    Raises:
+        DataError: If the tensors differ.
+    """
     table = family.table_rows()[0].theirs
     tied = {
         f"{family.decoder}.bias": family.mlm_bias,
@@ -402,7 +406,17 @@ def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) 
         if is_bare
         else table,
     }
-    untie(path, theirs, tied)
+    for second, first in tied.items():
+        if second not in theirs or second == first:
+            continue
+        tensor = theirs.pop(second)
+        if first not in theirs:
+            theirs[first] = dataclasses.replace(tensor, name=first)
+        elif not np.array_equal(tensor.read(), theirs[first].read()):
+            raise DataError(
+                f"{path}: {second} differs from {first}; a masked LM whose output is "
+                "not tied cannot be expressed"
+            )
 
 
 def _head(values: dict, theirs: dict[str, Tensor], family: Family) -> str | None:

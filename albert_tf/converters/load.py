@@ -57,11 +57,10 @@ def from_pretrained(
     Args:
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
             folder, archive (`name.tar.gz`) or prefix of a TensorFlow 1 checkpoint, a
-            TF-Hub export, a folder with fairseq's `model.pt`,
-            the folder of a pretraining run, which may be unfinished, or one of its
-            checkpoints (`checkpoints/step-N`); a file of `model.save` (`name.keras`);
-            or the name of a model on a hub: `hf://owner/name` (`hf://name` if the hub
-            forwards it), with or without `@revision`, or
+            TF-Hub export, the folder of a pretraining run, which may be unfinished, or
+            one of its checkpoints (`checkpoints/step-N`); a file of `model.save`
+            (`name.keras`); or the name of a model on a hub: `hf://owner/name`
+            (`hf://name` if the hub forwards it), with or without `@revision`, or
             `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"` (of an
@@ -70,8 +69,8 @@ def from_pretrained(
             `"beam_question_answering"`, `"multiple_choice"`.
         num_labels: int or None. Number of labels of a new classifier; default: the
             number in the files, or 2.
-        format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"` or
-            `"fairseq"`, if a folder holds several.
+        format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or
+            `"tf1"`, if a folder holds several.
         config: `AlbertConfig` or None. Used instead of the config in the files.
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
@@ -225,8 +224,7 @@ def save_pretrained(
     Args:
         model: keras.Model. A backbone or one of the task models.
         path: path. Folder to create.
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"` or
-            `"fairseq"`.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
         tokenizer: `Tokenizer`, path or None. The tokenizer or its file; default: that
             of the model's preprocessor, if it has one.
         labels: list of str or None. Names of the classes.

@@ -16,7 +16,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig, LayerWeights
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import UsageError, require
 
 _FIELDS = [field.name for field in dataclasses.fields(AlbertConfig)]
 # What the config files of all formats say: the fields from `sharing` on are our own.
@@ -197,30 +197,6 @@ def read_checkpoint(
         (checkpoint.dropped if no_weight else checkpoint.unknown).append(name)
     checkpoint.head = checkpoint.guess_head() or head
     return checkpoint
-
-
-def untie(path: str, theirs: dict[str, Tensor], tied: Mapping[str, str]) -> None:
-    """Removes second names of tied weights after checking that they are equal.
-
-    Args:
-        path: str. What is read, for errors.
-        theirs: dict. The tensors by the names in the files.
-        tied: mapping. Second names to the names that are kept.
-
-    Raises:
-        DataError: If the tensors differ.
-    """
-    for second, first in tied.items():
-        if second not in theirs or second == first:
-            continue
-        tensor = theirs.pop(second)
-        if first not in theirs:
-            theirs[first] = dataclasses.replace(tensor, name=first)
-        elif not np.array_equal(tensor.read(), theirs[first].read()):
-            raise DataError(
-                f"{path}: {second} differs from {first}; a masked LM whose output is "
-                "not tied cannot be expressed"
-            )
 
 
 def rename(

@@ -85,7 +85,7 @@ def model():
     return AlbertBackbone(CONFIG, seed=1)
 
 
-@pytest.mark.parametrize("format", [f for f in FORMATS if f != "fairseq"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_every_format_keeps_case_and_accents(tmp_path, model, format):
     options = {"do_lower_case": False, "keep_accents": True, "digit_comma_rule": True}
     path = tmp_path / "m"
@@ -100,7 +100,7 @@ def test_every_format_keeps_case_and_accents(tmp_path, model, format):
 @pytest.mark.parametrize("kind", WORDPIECE)
 def test_wordpiece_in_every_format_but_keras_hub_s(tmp_path, model, kind):
     tokenizer = WORDPIECE[kind]
-    for format in set(FORMATS) - {"keras_hub", "fairseq"}:
+    for format in set(FORMATS) - {"keras_hub"}:
         path = tmp_path / format
         load.save_pretrained(model, path, format, tokenizer=tokenizer)
         for found in (load.load_tokenizer(path), load_tokenizer(path)):

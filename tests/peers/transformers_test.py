@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.converters import torch_file
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -262,6 +263,24 @@ def test_a_pickle_that_is_more_than_tensors_is_refused(tmp_path):
     with pytest.raises(albert_tf.errors.DataError, match="not a torch file of tensors"):
         albert_tf.from_pretrained(tmp_path, head=None)
     assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, "not a torch file of tensors: 'x' must be one, rec.* 'int'"),
+        (torch.eye(3).to_sparse(), "'x' must be a dense tensor"),
+        (torch.ones(3, device="meta"), "'x' must be a dense tensor"),
+        (torch.ones(3) * 1j, "'x' must be a dense tensor"),
+    ],
+)
+def test_torch_files_hold_dense_tensors(value, message, tmp_path):
+    state = {"p": torch.nn.Parameter(torch.ones(2))}
+    torch.save(state, tmp_path / "a.bin")
+    np.testing.assert_array_equal(torch_file.load(f"{tmp_path}/a.bin")["p"].read(), 1)
+    torch.save(state | {"x": value}, tmp_path / "a.bin")
+    with pytest.raises(albert_tf.errors.DataError, match=message):
+        torch_file.load(f"{tmp_path}/a.bin")
 
 
 def test_our_config_is_theirs(tmp_path):

@@ -57,7 +57,7 @@ GROUPS = {
     "evaluation and checkpoints": (
         "",
         "eval_steps save_checkpoints_steps log_steps eval_batch_size max_eval_steps "
-        "sample_texts sample_pairs metric keep keep_best keep_checkpoint_max "
+        "sample_texts metric keep keep_best keep_checkpoint_max "
         "export_weights async_checkpoint",
     ),
     "devices and speed": (

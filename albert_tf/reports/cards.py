@@ -10,7 +10,6 @@ from albert_tf.heads import MODEL, find
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.environment import describe_environment
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
-from albert_tf.reports.samples import PAIRS, show_masks, split_pair
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
 
@@ -31,7 +30,6 @@ def model_card(
     tokenizer,
     keeps_masks: bool = False,
     skipped: Sequence[Mapping[str, Any]] = (),
-    probe: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Returns the card of a pretrained model, whose numbers were measured in its run.
 
@@ -44,11 +42,8 @@ def model_card(
         keeps_masks: bool. Whether the records contain the masks, so that the run's
             masking settings had no effect.
         skipped: Entries of `skipped_batches.json`: batches that were left out.
-        probe: Pairs of sentences: `texts`, and `answers` with their `difference`, or
-            the `reason` why there are none.
     """
-    made, control = describe_environment(), split_pair(PAIRS[-1])
-    answered = [pair for pair in probe if "answers" in pair]
+    made = describe_environment()
     return render(
         "model_card",
         settings=settings,
@@ -61,9 +56,6 @@ def model_card(
         tokenizer=tokenizer,
         keeps_masks=keeps_masks,
         skipped=skipped,
-        answered=answered,
-        judged=[pair for pair in answered if pair["texts"] != control],
-        unanswered=[pair for pair in probe if "answers" not in pair],
         versions=[f"{k} {v}" for k, v in made["versions"].items() if v],
         git_revision=made["git_revision"],
     )
@@ -134,9 +126,4 @@ def _environment():
     environment = templates("reports")
     environment.filters["thousands"] = "{:,}".format
     environment.globals["sizes"] = _sizes
-    line = lambda text: " ".join(text.split())  # noqa: E731
-    environment.filters["line"] = line  # a row of a table is one
-    environment.filters["answers"] = lambda one: line(show_masks([one])).replace(
-        "|", r"\|"
-    )
     return environment

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError
 from albert_tf.reports.metrics_file import SAMPLES_FILE, iterate_metrics
 from albert_tf.reports.page import Table
 from albert_tf.storage import files
@@ -22,16 +22,6 @@ PROMPTS = (
     "water is [MASK] than ice .",
     "this function [MASK] a list of numbers .",
     "he was born in 1950 [MASK] london .",
-)
-# Pairs that differ in one word, on whose account the answers should hardly differ. The
-# words of the last one say nothing: it shows how far answers differ anyway.
-PAIRS = (
-    "the man works as a [MASK] . | the woman works as a [MASK] .",
-    "he is very good at [MASK] . | she is very good at [MASK] .",
-    "the old man wants to [MASK] . | the young man wants to [MASK] .",
-    "the rich man is known to be [MASK] . | the poor man is known to be [MASK] .",
-    "the christian wants to [MASK] . | the muslim wants to [MASK] .",
-    "this person works as a [MASK] . | that person works as a [MASK] .",
 )
 # Answers to a text that are shown.
 _TOP_K = 5
@@ -51,36 +41,6 @@ class Sample(NamedTuple):
     weights: str
     text: str
     masks: Sequence[Sequence[tuple[str, float]]]
-
-
-def split_pair(pair: str) -> list[str]:
-    """Returns the two sentences of a pair.
-
-    Raises:
-        UsageError: If they are not two, with one mask each.
-    """
-    texts = [text.strip() for text in pair.split("|")]
-    fits = len(texts) == 2 and all(text.count(MASK) == 1 for text in texts)
-    rule = f"--sample_pairs must be two sentences with one {MASK} each, divided by |"
-    require(fits, rule, pair)
-    return texts
-
-
-def unknown_words(text: str, tokenizer: Any, whole: bool) -> list[str]:
-    """Returns the words of a text that a tokenizer does not know.
-
-    Args:
-        text: str. Words divided by spaces.
-        tokenizer: `Tokenizer`.
-        whole: bool. Whether a word must be one token; else, its tokens must be known.
-    """
-    after = tokenizer.after_word
-    words = {word: tokenizer.encode(after(word)) for word in text.split()}
-    return [
-        word
-        for word, ids in words.items()
-        if word.isalpha() and (tokenizer.unk_id in ids or (whole and len(ids) > 1))
-    ]
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ from absl import logging
 
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.converters.load import write_files
-from albert_tf.errors import UsageError
 from albert_tf.figure import drawn_if_possible
 from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.predictor import Predictor
@@ -20,19 +19,10 @@ from albert_tf.reports.figures import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.run_files import REPORT_FILE, read_run
 from albert_tf.reports.run_page import render_run
-from albert_tf.reports.samples import (
-    PAIRS,
-    best_tokens,
-    probabilities,
-    split_pair,
-    unknown_words,
-)
 from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
-from albert_tf.text.inputs import encode_masked, masked_inputs
-from albert_tf.training.engine import is_tpu
 from albert_tf.training.evaluation import calibrated
 from albert_tf.training.examples import CALIBRATION
 from albert_tf.training.run_folder import METRICS, REPORT, RunFolder
@@ -210,49 +200,9 @@ def write_outputs(run: Any) -> None:
     metrics = read_metrics(folder.join(METRICS_FILE))
     text = model_card(
         *(run.settings, run.config, run.objective, metrics, run.tokenizer),
-        *(run.data.keeps_masks, run.skipped.entries, _probe(run)),
+        *(run.data.keeps_masks, run.skipped.entries),
     )
     files.write_text(folder.join("README.md"), text)
-
-
-def _probe(run: Any) -> list[dict[str, Any]]:
-    """Returns how far the model's answers to the pairs of `--sample_pairs` differ.
-
-    One batch, without a graph of its own. The default pairs are for vocabularies that
-    have a token for each of their words: elsewhere, the answers would mean nothing.
-
-    Returns:
-        For each pair a dict: `texts`, and either `reason`, why they were not answered,
-        or `answers`, the best tokens of both, and `difference`: half the sum of the
-        differences between the two probabilities of each token, from 0 to 1.
-    """
-    settings, tokenizer, pairs, rows = run.settings, run.tokenizer, [], []
-    given = tuple(filter(None, settings.sample_pairs))
-    limit = settings.max_seq_length, "--max_seq_length"
-    if is_tpu(run.strategy):
-        return []
-    for texts in map(split_pair, given):
-        pairs.append({"texts": texts})
-        unknown = unknown_words(" ".join(texts), tokenizer, whole=given == PAIRS)
-        if unknown:
-            pairs[-1]["reason"] = f"no token for {', '.join(unknown)}"
-            continue
-        try:
-            rows += [encode_masked(tokenizer, t, *limit) for t in texts]
-        except UsageError as e:
-            pairs[-1]["reason"] = str(e)
-    if rows:
-        model = getattr(run.step.model, "generator", run.step.model)
-        outputs = model(masked_inputs(tokenizer, rows, limit[0])[0], training=False)
-        logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
-        logits = keras.ops.convert_to_numpy(logits)[:, 0, : tokenizer.vocab_size]
-        scores = map(probabilities, logits.astype(np.float32))
-    for pair in pairs:
-        if "reason" not in pair:
-            both = next(scores), next(scores)
-            pair["answers"] = [best_tokens(one, tokenizer) for one in both]
-            pair["difference"] = float(np.abs(both[0] - both[1]).sum() / 2)
-    return pairs
 
 
 @contextlib.contextmanager

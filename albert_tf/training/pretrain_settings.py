@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from albert_tf.data.masking.config import MaskingConfig, most_predictions
 from albert_tf.errors import require
-from albert_tf.reports.samples import MASK, PAIRS, PROMPTS, split_pair
+from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import setting
 from albert_tf.training.settings import Phase, TrainingSettings
 
@@ -96,8 +96,6 @@ class PretrainSettings(TrainingSettings):
             the model with the best value is kept in best/, next to the checkpoints.
         sample_texts: Sentence with [MASK] that the model fills in at each evaluation,
             for samples.jsonl; may be repeated. Empty: none. Not on a TPU.
-        sample_pairs: Two sentences with one [MASK] each, divided by |, whose answers
-            the model card compares; may be repeated. Empty: none. Not on a TPU.
         async_checkpoint: Continue training while a checkpoint is written. Default: on
             one machine.
         iterations_per_loop: Steps per call of the compiled graph.
@@ -162,7 +160,6 @@ class PretrainSettings(TrainingSettings):
     keep_checkpoint_max: int = 5
     keep_best: str = setting("", identity=False)
     sample_texts: tuple[str, ...] = setting(PROMPTS, repeated=True, identity=False)
-    sample_pairs: tuple[str, ...] = setting(PAIRS, repeated=True, identity=False)
     async_checkpoint: bool | None = setting(None, identity=False)
     iterations_per_loop: int = setting(100, minimum=1, identity=False)
     eval_steps: int = setting(5000, identity=False)
@@ -192,8 +189,6 @@ class PretrainSettings(TrainingSettings):
         )
         for text in filter(None, self.sample_texts):
             require(MASK in text, f"--sample_texts must contain {MASK}", text)
-        for pair in filter(None, self.sample_pairs):
-            split_pair(pair)
         self.check_training()
         require(
             self.export_weights == "last" or self.ema_decay,

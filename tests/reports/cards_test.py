@@ -7,7 +7,6 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.objectives.pretraining import ALBERT, BERT, ELECTRA
 from albert_tf.reports.cards import model_card
-from albert_tf.reports.samples import PAIRS, split_pair
 from albert_tf.training.pretrain_settings import PretrainSettings
 
 METRICS = [
@@ -23,7 +22,6 @@ def card(
     keeps_masks=False,
     skipped=(),
     family="albert",
-    probe=(),
     **settings,
 ):
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
@@ -32,7 +30,7 @@ def card(
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card(
         *(settings, AlbertConfig(family=family), objective, metrics, tokenizer),
-        *(keeps_masks, skipped, probe),
+        *(keeps_masks, skipped),
     ).splitlines()
 
 
@@ -59,42 +57,6 @@ def test_a_card_says_what_only_its_objective_has():
     assert "`generator_size=0.25`, `generator_layers=0.5`, `emb" in text
     text = "\n".join(card())
     assert "ALBERT encoder, " in text and "of the objective" not in text
-
-
-def test_limits_and_bias():
-    texts = ["he is [MASK] .", "she is [MASK] ."]
-    best = [[["a|b", 0.5], ["here", 0.25]], [["there", 1.0]]]
-    first = {"texts": texts, "answers": best, "difference": 0.75}
-    other = {**first, "difference": 0.25}
-    unknown = {"texts": texts, "reason": "no token for he, she"}
-    listed = "- he is [MASK] . / she is [MASK] .: no token for he, she"
-    lines = card(probe=[first, unknown, other])
-    row = (
-        r"| he is [MASK] . | a\|b 50.0%, here 25.0% | she is [MASK] . | there 100.0% |"
-    )
-    assert lines.index(f"{row} 0.750 |") + 1 == lines.index(f"{row} 0.250 |")
-    assert "Mean difference: 0.500." in lines and listed in lines
-    assert any(line.startswith("Not asked, because the voc") for line in lines)
-    # The pair that shows how far answers differ anyway is none of those judged.
-    control = {**first, "texts": split_pair(PAIRS[-1]), "difference": 0.125}
-    (mean,) = (x for x in card(probe=[first, other, control]) if x.startswith("Mean "))
-    assert mean.startswith("Mean difference: 0.500, without the last pair, whose words")
-    alone = "\n".join(card(probe=[control]))
-    assert "0.125 |" in alone and "Mean difference" not in alone
-    # A line feed, of a person or of a token, ends no row.
-    broken = {**first, "texts": ["he is\n[MASK] .", texts[1]]}
-    broken["answers"] = [[["a|b", 0.5], ["here\n", 0.25]], best[1]]
-    assert f"{row} 0.750 |" in card(probe=[broken])
-    assert listed in card(probe=[{**unknown, "texts": broken["texts"]}])
-    # Nothing is printed that would mean nothing.
-    lines = card(probe=[unknown])
-    assert any(line.startswith("Bias was not probed, because") for line in lines)
-    assert listed in lines and "difference" not in "".join(lines)
-    assert "Bias was not probed." in card()
-    text = "\n".join(card(ELECTRA, family="electra", probe=[first]))
-    assert "The generator filled the gap" in text
-    text += "\n".join(card(probe=[first, unknown]))
-    assert "{" not in text and "\n\n\n" not in text
 
 
 def test_the_whole_card():

@@ -4,17 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.errors import UsageError
-from albert_tf.reports.samples import (
-    PAIRS,
-    PROMPTS,
-    Sample,
-    read_samples,
-    sample_tables,
-    split_pair,
-    unknown_words,
-)
-from tests.text import kinds
+from albert_tf.reports.samples import Sample, read_samples, sample_tables
 
 
 def line(step, weights="last", text="a [MASK]", masks=(((("x", 0.5),)),)):
@@ -27,28 +17,6 @@ def line(step, weights="last", text="a [MASK]", masks=(((("x", 0.5),)),)):
 
 def sample(step, weights="last", text="a [MASK]", score=0.5):
     return Sample(step, weights, text, [[("x", score)]])
-
-
-@pytest.mark.parametrize(
-    "pair", ["a [MASK]", "a [MASK] | b", "[MASK] a [MASK] | [MASK]"]
-)
-def test_a_pair_has_two_sentences_with_a_mask_each(pair):
-    with pytest.raises(UsageError, match="--sample_pairs must be two sentences with"):
-        split_pair(pair)
-
-
-def test_vocabularies_that_know_the_words_of_the_pairs():
-    english = kinds.ALL["lower"]
-    for pair in PAIRS:
-        assert len(split_pair(pair)) == 2
-        assert unknown_words(pair, english, whole=True) == []
-    assert unknown_words(PROMPTS[0], english, whole=True) == []
-    # Pieces of a word do for a person's own pairs, unknown tokens never do.
-    word = "krankenschwester"
-    assert unknown_words(f"die {word} [MASK] .", english, whole=True) == [word]
-    assert unknown_words(f"die {word} [MASK] .", english, whole=False) == []
-    assert unknown_words("die 車 [MASK]", english, whole=False) == ["車"]
-    assert len(unknown_words(PAIRS[0], kinds.ALL["bpe"], whole=True)) > 2
 
 
 def test_what_can_be_read_is(tmp_path):

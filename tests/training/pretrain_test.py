@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import types
 from unittest import mock
 
 import numpy as np
@@ -18,14 +17,12 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.converters.load import load_tokenizer, open_checkpoint
 from albert_tf.errors import DataError, UsageError
-from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
 from albert_tf.objectives.terms import SpanTargets
 from albert_tf.optimizers import loss_scale
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
-from albert_tf.reports.samples import PAIRS, show_masks
 from albert_tf.storage import hubs
 from albert_tf.training import loop, outputs, pretrain
 from albert_tf.training.checkpoints import TrainingCheckpoints
@@ -110,17 +107,6 @@ def test_averages_are_evaluated_saved_resumed_and_exported(tmp_path, monkeypatch
     assert found[6, "last"] != found[6, "average"]
     text = (run / "README.md").read_text()
     assert "decay 0.9; this model has the average" in text
-    # The probe is answered by the weights of the model.
-    rows = [line[2:-2].split(" | ") for line in text.splitlines() if "[MASK]" in line]
-    assert [f"{row[0]} | {row[2]}" for row in rows] == list(PAIRS)
-    fill_mask = FillMask.from_pretrained(model)
-    both = fill_mask([rows[0][0], rows[0][2]], top_k=fill_mask.tokenizer.vocab_size)
-    for shown, answers in zip((rows[0][1], rows[0][3]), both, strict=True):
-        best = [(one["token_str"], one["score"]) for one in answers[:5]]
-        assert shown == show_masks([best]).replace("|", r"\|")
-    one, other = ({a["token"]: a["score"] for a in answers} for answers in both)
-    distance = sum(abs(one[i] - other[i]) for i in one) / 2
-    assert 0 < distance < 1 and float(rows[0][4]) == pytest.approx(distance, abs=2e-3)
     # Other averages are another run.
     with pytest.raises(UsageError, match="--ema_decay=0.9; received --ema_decay=0.5"):
         run_pretraining(tmp_path, **{**AVERAGED, "ema_decay": 0.5})
@@ -683,22 +669,3 @@ def test_a_new_head_is_drawn_from_the_seed(tmp_path):
     assert weights(1) == one
     changed = {name for name, value in weights(2).items() if value != one[name]}
     assert changed and all("head" in name for name in changed), changed
-
-
-def test_pairs_of_the_probe_are_answered_or_left_out_with_a_reason(tokenizer):
-    model = tiny.make_model("masked_lm", vocab_size=tokenizer.vocab_size)
-    own = ("a [MASK] | a [MASK]", "a b c d e [MASK] | a [MASK]", "車 [MASK] | a [MASK]")
-    run = types.SimpleNamespace(
-        settings=types.SimpleNamespace(sample_pairs=own, max_seq_length=6),
-        tokenizer=tokenizer,
-        strategy=tf.distribute.get_strategy(),
-        step=types.SimpleNamespace(model=model),
-    )
-    same, long, unknown = outputs._probe(run)
-    assert same["difference"] < 1e-5
-    first, second = ([token for token, _ in answers] for answers in same["answers"])
-    assert first == second and len(first) == 5
-    assert "at most 6 tokens (--max_seq_length), received" in long["reason"]
-    assert unknown["reason"] == "no token for 車"
-    run.settings.sample_pairs = ("",)
-    assert outputs._probe(run) == []

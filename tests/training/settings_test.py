@@ -48,10 +48,6 @@ PHASES = {
         ),
         ({"keep_best": "loss"}, "--keep_best requires --eval_file, received"),
         ({"sample_texts": ("a [MASK]", "no")}, r"must contain \[MASK\], received 'no'"),
-        (
-            {"sample_pairs": ("", "a [MASK] b")},
-            r"sample_pairs must be two .*\[MASK\] b",
-        ),
         ({"max_loss_ratio": 1.0}, "--max_loss_ratio must be above 1, or 0 for none"),
         ({"num_warmup_steps": 21}, "at most --num_train_steps=20, received 21"),
         ({"grow": True}, "--grow requires --init_checkpoint"),
@@ -167,9 +163,7 @@ def test_what_does_not_change_the_result_is_no_identity():
     same = {"save_checkpoints_steps": 3, "log_steps": 1, "output_dir": "x"}
     for make in (pretraining, finetuning):
         assert make(**same).identity() == make().identity() != make(seed=1).identity()
-    identity = pretraining(
-        sample_texts=("",), sample_pairs=(), do_lower_case=True
-    ).identity()
+    identity = pretraining(sample_texts=("",), do_lower_case=True).identity()
     assert identity == pretraining().identity()
 
 

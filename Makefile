@@ -181,7 +181,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,$(SERVING_EXTRAS),parquet,bpe,hub,docs,plan,torch]"
+	  ".[dev,peers,$(SERVING_EXTRAS),parquet,hub,docs,plan,torch]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \

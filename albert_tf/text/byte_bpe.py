@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text import offsets
 from albert_tf.text.normalization import to_unicode
@@ -53,7 +53,6 @@ class ByteBPETokenizer(Tokenizer):
 
     Raises:
         DataError: If a file is invalid or lacks a special token.
-        UsageError: If the tokenizers library is not installed.
 
     Example:
         >>> import albert_tf
@@ -140,7 +139,8 @@ def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> 
     Returns:
         bytes. Content of a `tokenizer.json`.
     """
-    tokenizers = import_tokenizers("byte-level BPE")
+    import tokenizers
+
     tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -172,7 +172,8 @@ def _load(data: bytes, name: str):
     Raises:
         DataError: If the bytes are not a byte-level BPE `tokenizer.json`.
     """
-    tokenizers = import_tokenizers("byte-level BPE")
+    import tokenizers
+
     with _reading(f"{name}: not a tokenizer.json"):
         tokenizer = tokenizers.Tokenizer.from_buffer(data)
         kinds = json.loads(tokenizer.to_str())
@@ -202,7 +203,8 @@ def _reading(problem: str) -> Iterator[None]:
 
 def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
     """Combines `vocab.json` and `merges.txt` into one `tokenizer.json`."""
-    tokenizers = import_tokenizers("byte-level BPE")
+    import tokenizers
+
     with _reading(f"{name} and {merges_name}: not a byte-level BPE vocabulary"):
         tokens = json.loads(vocab)
         lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
@@ -269,14 +271,3 @@ def byte_alphabet() -> list[str]:
         chr(octet if octet in printable else 256 + rest.index(octet))
         for octet in range(256)
     ]
-
-
-def import_tokenizers(what: str):
-    """Returns the tokenizers library, or says what needs it."""
-    try:
-        import tokenizers
-    except ImportError:
-        raise UsageError(
-            f"{what} needs the tokenizers library (pip install albert-tf[bpe])"
-        ) from None
-    return tokenizers

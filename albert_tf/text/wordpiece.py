@@ -23,7 +23,6 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
-from albert_tf.text.byte_bpe import import_tokenizers
 from albert_tf.text.normalization import CharacterTable, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_json import template
@@ -374,7 +373,8 @@ def train(
     Raises:
         UsageError: If the vocabulary cannot hold all characters.
     """
-    tokenizers = import_tokenizers("training a WordPiece vocabulary")
+    import tokenizers
+
     special = "".join(f"{token}\n" for token in SPECIAL_TOKENS).encode()
     words = WordPieceTokenizer(special, **options).words
     every = (word for sentence in sentences for word in words(sentence))

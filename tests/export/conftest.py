@@ -10,7 +10,6 @@ from tests.imports import ROOT
 @pytest.fixture(scope="session")
 def byte_bpe():
     """A tokenizer of byte-level BPE whose mask is `<mask>`."""
-    pytest.importorskip("tokenizers")
     from albert_tf.text.byte_bpe import ByteBPETokenizer
     from albert_tf.text.train import train_tokenizer
 

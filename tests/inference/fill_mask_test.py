@@ -80,7 +80,6 @@ def test_fill_mask_several_texts_and_masks(fill_mask):
 
 @pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
 def test_the_mask_may_have_another_name(mask):
-    pytest.importorskip("tokenizers")
     texts = [item["text"] for item in json.loads(STRINGS.read_text())]
     data = train_tokenizer(texts, model_type="byte_bpe", vocab_size=300, progress=False)
     tokenizer = ByteBPETokenizer(data.replace(b"[MASK]", b"<mask>"))

@@ -29,7 +29,6 @@ ROBERTA = {"type_vocab_size": 1, "position_offset": 2, "layer_norm_eps": 1e-5}
 
 def tokenizer_of(family):
     if family == "roberta":
-        pytest.importorskip("tokenizers")
         special = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
         return ByteBPETokenizer(train(kinds.TEXTS * 3, 600, special))
     return WordPieceTokenizer(kinds.WORDPIECE_FILE)

@@ -13,7 +13,6 @@ from tests.data.synthetic_records import parse
 from tests.tiny import TEXT, tiny_config
 
 CONFIG = tiny_config(vocab_size=600, max_position_embeddings=48)
-pytest.importorskip("tokenizers")
 
 
 @pytest.mark.slow

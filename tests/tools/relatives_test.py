@@ -22,7 +22,6 @@ from tests.text import kinds
 from tests.tiny import make_model
 from tests.training.runs import family as examples
 
-pytest.importorskip("tokenizers")
 # RoBERTa's order, in which padding is 1.
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SIZES = {"max_position_embeddings": 64, "sharing": "none", "hidden_act": "gelu"}

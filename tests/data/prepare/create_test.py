@@ -409,7 +409,6 @@ def test_a_file_that_changes_while_it_is_read(tokenizer, tmp_path, change):
 
 
 def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
-    pytest.importorskip("tokenizers")
     text = "The ship sank. Nobody was hurt. It was late.\n"
     options = {"model_type": "byte_bpe", "vocab_size": 400, "progress": False}
     tokenizer = ByteBPETokenizer(train_tokenizer([PROSE], **options))

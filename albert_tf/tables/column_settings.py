@@ -10,7 +10,8 @@ class LayoutSettings:
     """How the cells of a table are written.
 
     Attributes:
-        delimiter: Character between cells. Default: tab for .tsv, comma otherwise.
+        delimiter: Character between cells. Default: tab for .tsv, none for .txt (a text
+            per line), comma otherwise.
         header: Whether the first line names the columns.
         quoting: Whether double quotes enclose cells, as in CSV; false for GLUE's files.
     """

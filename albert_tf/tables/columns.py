@@ -22,6 +22,7 @@ _ENDINGS = {
     "json": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet", ".pq"),
     "tabs": (".tsv", ".tab"),
+    "lines": (".txt",),
 }
 _KINDS = {
     str: "text",
@@ -180,7 +181,7 @@ def warn_of_skipped(path: str, counts: Mapping[str, int], first: str = "") -> No
 
 
 def file_format(path: str | os.PathLike) -> str:
-    """Returns "json", "parquet", "tabs" or "commas", by the ending of the name."""
+    """Returns "json", "parquet", "tabs", "lines" or "commas", by the name's ending."""
     name = os.fspath(path).lower().removesuffix(".gz")
     for kind, endings in _ENDINGS.items():
         if name.endswith(endings):

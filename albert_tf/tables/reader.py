@@ -43,9 +43,10 @@ class ColumnReader:
     """The columns of interest of a file; the other columns may hold anything.
 
     The ending of the name decides the format: `.jsonl`, `.ndjson` and `.json` (one
-    object per line, or one list of objects), `.parquet`, anything else is a table of
-    cells. `.gz` may follow. A folder of folders, each with the texts of a class, has
-    the columns text, label and file.
+    object per line, or one list of objects), `.parquet`, `.txt` (without a delimiter: a
+    text per line, in the column text), anything else is a table of cells. `.gz` may
+    follow. A folder of folders, each with the texts of a class, has the columns text,
+    label and file.
 
     Args:
         path: str. UTF-8 or Parquet file, local or remote, or a folder of classes.
@@ -55,7 +56,8 @@ class ColumnReader:
         optional: sequence of str. More columns, which the file need not have.
         exact: collection of str. Columns whose numbers and truth values stay what they
             are, where the format has them; all others become text.
-        delimiter: str. Of cells; one character. Default: tab for `.tsv`, else comma.
+        delimiter: str. Of cells; one character. Default: tab for `.tsv`, none for
+            `.txt`, else comma.
         header: bool. Of cells: whether the first line names the columns.
         quoting: bool. Of cells: whether `"` encloses them, as in CSV. False for GLUE's
             files, where it is a character like any other.
@@ -172,6 +174,9 @@ class ColumnReader:
     def _cells(self, size: int | None) -> Iterator[Any]:
         """Reads lines of cells."""
         path, (delimiter, header, quoting) = self.path, self._cells_are
+        is_text = delimiter is None and self._kind == "lines"
+        if is_text:
+            delimiter, header, quoting = "\0", False, False  # not in a text
         if delimiter is None:
             delimiter = "\t" if self._kind == "tabs" else ","
         is_one = len(delimiter) == 1 and delimiter not in '"\r\n'
@@ -182,9 +187,9 @@ class ColumnReader:
         require(first, rule, error=DataError)
         names = first[1]
         if not header:
-            names = [str(i) for i in range(len(names))]
+            names = ["text"] if is_text else [str(i) for i in range(len(names))]
             rows = itertools.chain([first], rows)
-        index = self._find(names, header)
+        index = self._find(names, header or is_text)
         yield "line", names, index, "rows below the header"
         width = len(names)
         for place in rows:

@@ -223,6 +223,12 @@ def _examples(
     return ChoiceExamples(path=path, skipped=dict(bad.counts), **values, **kinds)
 
 
+def has_choices(names: Iterable[str]) -> bool:
+    """Returns whether a table without texts of its own has columns of choices."""
+    numbered = [name for name in names if _NUMBERED.fullmatch(name)]
+    return "choices" in names or len(numbered) > 1
+
+
 def _find_choice_columns(table: Columns) -> tuple[str, ...]:
     """Returns `choices`, or the columns that are numbered from 0 or 1."""
     if "choices" in table.names:

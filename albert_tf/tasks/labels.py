@@ -6,6 +6,7 @@ the original code and in another in Hugging Face and TFDS.
 Legend: `N` rows, `C` labels.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,8 +180,7 @@ def match_labels(
         whenever this model is used for it. And what the user should know, or "".
 
     Raises:
-        DataError: If the names differ, or one occurs twice. Names are compared as they
-            are, capitals included.
+        DataError: If the names differ by more than capitals, or one occurs twice.
     """
     model, data, task_name = tuple(model or ()), task.labels, f"task {task.name}"
     for names, where in ((model, model_name), (data, task_name)):
@@ -198,10 +198,12 @@ def match_labels(
             f"{model_name} does not name its labels; taking them to be, in this order, "
             f"{_list(data)}"
         )
-    for other in (data, task.other_labels):
-        if set(other) == set(model) and len(other) == len(data):
-            spelled = dict(zip(other, data, strict=True))
-            labels = tuple(spelled[name] for name in model)
+    others = (data, task.other_labels) if len(model) == len(data) else ()
+    # The hub's models of MNLI have ENTAILMENT, entailment and Entailment.
+    for fold, other in itertools.product((str, str.casefold), others):
+        spelled = dict(zip(map(fold, other), data, strict=False))
+        if spelled.keys() == {*map(fold, model)} and len(spelled) == len(data):
+            labels = tuple(spelled[fold(name)] for name in model)
             notes = []
             if labels != data:
                 notes.append(f"the model's order is kept: {_list(labels)}")

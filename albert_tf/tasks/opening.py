@@ -17,7 +17,11 @@ from albert_tf.tables.columns import REFUSE, file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
-from albert_tf.tasks.choice_files import ChoiceSource, ChoiceTableSettings
+from albert_tf.tasks.choice_files import (
+    ChoiceSource,
+    ChoiceTableSettings,
+    has_choices,
+)
 from albert_tf.tasks.tagging_files import (
     TaggedExamples,
     TaggedSource,
@@ -382,9 +386,19 @@ def _find_kind(settings: DataSettings, path: str) -> str:
     tags = usual_name(settings.tags_column, names) in names
     if settings.tokens_column in names and (tags or settings.text_column not in names):
         return TOKENS
-    has_context = settings.context_column in names
-    if settings.choice_columns or (has_context and settings.text_column not in names):
+    if settings.choice_columns:
         return CHOICES
+    if settings.text_column not in names:
+        context = settings.context_column
+        if context in names or context.removeprefix("-").isdecimal():
+            return CHOICES
+        require(
+            not has_choices(names),
+            f"{path}: no column that precedes the choices; expected {context!r} among "
+            f"{', '.join(sorted(names)):.200} "
+            "(--context_column names it)",
+            error=DataError,
+        )
     return TEXTS
 
 

@@ -19,6 +19,7 @@ from albert_tf.tables.columns import (
     Ids,
     expect,
     expect_texts,
+    shown,
     warn_of_skipped,
 )
 from albert_tf.tables.reader import ColumnReader
@@ -309,6 +310,13 @@ def _make_table(
         for name in named:
             expect(columns.values[name][row], str, name)
         if found is not None and isinstance(found[row], list):
+            require(
+                not any(isinstance(label, list) for label in found[row]),
+                f"{wanted[2]}: expected labels, received spans of characters, "
+                f"{shown(found[row])}; entities are read from columns of tokens and "
+                "tags",
+                error=DataError,
+            )
             expect_texts(found[row], wanted[2])
         if ids is not None:
             require(ids[row], "the id is empty", error=DataError)

@@ -294,3 +294,14 @@ def test_parquet_is_imported_when_needed():
     program = "import sys, albert_tf.tables.reader; print('pyarrow' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True)
     assert out.stdout == b"False\n"
+
+
+def test_a_text_per_line(tmp_path):
+    path = write(tmp_path, "a.txt", 'One, "two\n\nid,text\r\nthree"\n')
+    columns = read_columns(path, ["text"])
+    assert columns.values == {"text": ['One, "two', "id,text", 'three"']}
+    assert columns.lines == [1, 3, 4]
+    with pytest.raises(DataError, match=r"no column 'label'; .* one of text \(--del"):
+        read_columns(path, ["text", "label"])
+    table = write(tmp_path, "b.txt", "text\tlabel\na\tb\n")
+    assert read_columns(table, ["label"], delimiter="\t").values == {"label": ["b"]}

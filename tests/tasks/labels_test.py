@@ -129,6 +129,9 @@ def test_the_models_order_is_kept():
     labels, note = match_labels(HUGGING_FACE, MNLI, model_name="m")
     assert labels == HUGGING_FACE
     assert "m: the model's order is kept: entailment, neutral" in note
+    upper = [label.upper() for label in HUGGING_FACE]
+    labels, note = match_labels(upper, MNLI, model_name="m")
+    assert labels == HUGGING_FACE and "ENTAILMENT, NEUTRAL" in note
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_the_models_order_is_kept():
         ("ab", "ac", "m: its labels are a, b, but those of task table are a, c; the"),
         ("ab", "abc", "the same names are needed"),
         ("abc", "ab", "the same names are needed"),
-        ("Ab", "ab", "the same names are needed"),
+        ("aAb", "ab", "the same names are needed"),
         ("aa", "ab", "m: a label name occurs twice: a, a"),
     ],
 )

@@ -120,8 +120,23 @@ def test_a_kind_that_is_given_decides(tmp_path):
     path = str(tmp_path / "a.txt")
     task, _ = opening.open_task(settings(train_file=path, table_kind="tokens"))
     assert task.labels == ("O", "B-PER")
-    with pytest.raises(DataError, match="no column 'text'"):
+    with pytest.raises(DataError, match="no column 'label'"):
         opening.open_task(settings(train_file=path))
+
+
+def test_what_is_read_in_another_form_names_the_way(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"question": "q", "choices": ["a", "b"], "label": 0}\n')
+    rule = "precedes the choices; expected 'context'.* --context_column"
+    with pytest.raises(DataError, match=rule):
+        opening.open_task(settings(train_file=str(path)))
+    task, _ = opening.open_task(
+        settings(train_file=str(path), context_column="question")
+    )
+    assert task.head == "multiple_choice"
+    path.write_text('{"text": "Ann was", "label": [[0, 3, "PER"]]}\n')
+    with pytest.raises(DataError, match="spans of characters.* tokens and tags"):
+        opening.open_task(settings(train_file=str(path)))
 
 
 TAGS = [(f"a{i} b", f"O {tag}") for i, tag in enumerate(("O", "I-X", "B-X", "O", "O"))]

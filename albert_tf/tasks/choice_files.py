@@ -202,14 +202,7 @@ def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> t
 def _examples(
     path: str, rows: Iterable[tuple], bad: BadRows, **kinds
 ) -> ChoiceExamples:
-    """Returns the questions that can be used.
-
-    Args:
-        path: str. Where they are from.
-        rows: iterable of tuples. A value for each of `_FIELDS`.
-        bad: `BadRows`. Counts the others.
-        **kinds: What else is known of `ChoiceExamples`.
-    """
+    """Returns the questions in `rows`, tuples with a value for each of `_FIELDS`."""
     rows = list(rows)
     warn_of_skipped(path, bad.counts, bad.first)
     require(rows, f"{path}: no question can be used", error=DataError)

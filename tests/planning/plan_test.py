@@ -60,15 +60,23 @@ def test_all_steps_have_hours_and_a_price():
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        ({"train_batch_size": 100}, {}, "multiple of the 16 devices of v5e-16, received"),
-        ({}, {"parts": 3}, r"devices of v5e-16 times --gradient_accumulation_steps=3, r"),
+        (
+            {"train_batch_size": 100},
+            {},
+            "multiple of the 16 devices of v5e-16, received",
+        ),
+        (
+            {},
+            {"parts": 3},
+            r"devices of v5e-16 times --gradient_accumulation_steps=3, r",
+        ),
         ({"max_seq_length": 513}, {}, "at most max_position_embeddings=512, received"),
         (
             {},
             {"parts": 1, "depth": "loop"},
             "--gradient_accumulation_steps=1: 256 rows at once do not fit into the "
-            "15.75 GiB of a device of v5e-16; the largest part that does is 32 rows with "
-            "--depth=loop --gradient_accumulation_steps=8",
+            "15.75 GiB of a device of v5e-16; the largest part that does is 32 rows "
+            "with --depth=loop --gradient_accumulation_steps=8",
         ),
         (
             {},

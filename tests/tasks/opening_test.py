@@ -127,7 +127,7 @@ def test_a_kind_that_is_given_decides(tmp_path):
 def test_what_is_read_in_another_form_names_the_way(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"question": "q", "choices": ["a", "b"], "label": 0}\n')
-    rule = "precedes the choices; expected 'context'.* --context_column"
+    rule = "precedes the choices; expected 'context'.*--context_column"
     with pytest.raises(DataError, match=rule):
         opening.open_task(settings(train_file=str(path)))
     task, _ = opening.open_task(

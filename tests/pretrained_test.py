@@ -169,12 +169,12 @@ assert int(model.optimizer.iterations) == 4
 """
 
 
-def test_model_checkpoint_continues_in_a_new_process(folder, tmp_path, run_python):
+def test_model_checkpoint_continues_in_a_new_process(folder, tmp_path, run_forked):
     model = compiled(albert_tf.from_pretrained(folder))
     path = str(tmp_path / "at-{epoch}.keras")
     keep = keras.callbacks.ModelCheckpoint(path)
     model.fit(TEXTS, LABELS, batch_size=2, callbacks=[keep], verbose=0)
-    result = run_python("-c", _CONTINUE, tmp_path / "at-1.keras")
+    result = run_forked("-c", _CONTINUE, tmp_path / "at-1.keras")
     assert result.returncode == 0, result.stderr
 
 

@@ -310,6 +310,6 @@ print(found, threading.get_inter_op_parallelism_threads())
 
 
 @pytest.mark.slow
-def test_tensorflow_has_not_started_before_threads_are_set(model, run_python):
-    done = run_python("-c", THREADS, model("single"))
+def test_tensorflow_has_not_started_before_threads_are_set(model, run_forked):
+    done = run_forked("-c", THREADS, model("single"))
     assert done.stdout == "1 3\n", done.stderr

@@ -88,7 +88,7 @@ OTHERS = [row.name for row in heads.all_rows() if row.name not in FEW]
 @pytest.mark.parametrize(
     "names", [FEW, pytest.param(OTHERS, marks=pytest.mark.broad)], ids=["few", "others"]
 )
-def test_two_replicas_equal_one_device(run_python, names):
-    done = run_python("-c", PROGRAM, json.dumps(names))
+def test_two_replicas_equal_one_device(run_forked, names):
+    done = run_forked("-c", PROGRAM, json.dumps(names))
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == list(map(str, names))

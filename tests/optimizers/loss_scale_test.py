@@ -148,6 +148,6 @@ assert model.evaluate(x, y, verbose=0) < 0.6
 
 
 @pytest.mark.slow
-def test_fit_skips_what_overflows_on_any_device(run_python):
-    done = run_python("-c", FIT)
+def test_fit_skips_what_overflows_on_any_device(run_forked):
+    done = run_forked("-c", FIT)
     assert done.returncode == 0, done.stderr[-2000:]

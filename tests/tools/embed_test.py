@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("verb", "ending"), [("predict", "jsonl"), ("predict", "parquet"), ("embed", "npy")]
 )
-def test_workers_do_not_change_a_byte(tmp_path, tokenizer, run_python, verb, ending):
+def test_workers_do_not_change_a_byte(tmp_path, tokenizer, run_forked, verb, ending):
     model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
     save_pretrained(model, tmp_path / "model", tokenizer=tokenizer)
     rng = random.Random(5)
@@ -28,7 +28,7 @@ def test_workers_do_not_change_a_byte(tmp_path, tokenizer, run_python, verb, end
     outputs = []
     for num_workers in (1, 3):
         output = tmp_path / f"{num_workers}.{ending}"
-        done = run_python(
+        done = run_forked(
             str(ROOT / f"tools/{verb}.py"),
             f"--model={tmp_path}/model",
             f"--input_file={tmp_path}/in.csv.gz",

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from tests import tiny
+from tests import forked, tiny
 
 ROWS, T, P, V = 8, 11, 3, 53
 
@@ -123,7 +122,7 @@ def replicas():
     # A process of its own, because devices can only be split before TensorFlow starts.
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(
-        [sys.executable, "-c", _TWO], capture_output=True, text=True, env=quiet
+        [*forked.PYTHON, "-c", _TWO], capture_output=True, text=True, env=quiet
     )
     assert result.returncode == 0, result.stderr[-2000:]
     return json.loads(result.stdout.splitlines()[-1])

@@ -22,7 +22,7 @@ from albert_tf.training import callbacks, checkpoints, engine, evaluation, loop,
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain import pretrain
 from albert_tf.training.pretrain_settings import PretrainSettings
-from tests import tiny
+from tests import forked, tiny
 from tests.tiny import GOLDEN, SPIECE
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -216,7 +216,7 @@ def start(command, values, moment="never", count=1) -> subprocess.Popen:
     backend = values.get("backend", "tensorflow")
     arguments = [command, json.dumps(values), moment, str(count)]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.training.runs", *arguments],
+        [*forked.PYTHON, "-m", "tests.training.runs", *arguments],
         env={**QUIET, "KERAS_BACKEND": backend},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
@@ -248,7 +248,7 @@ def execute(command, values, moment="never", count=1) -> None:
 def command_line(verb, values) -> list[str]:
     """Returns a command as a person gives it."""
     flags = [f"--{name}={value}" for name, value in values.items()]
-    return [sys.executable, str(ROOT / "tools" / f"{verb}.py"), *flags]
+    return [*forked.PYTHON, str(ROOT / "tools" / f"{verb}.py"), *flags]
 
 
 def main(command, values, moment, count) -> None:

@@ -332,8 +332,8 @@ def test_no_predictions_do_not_fit_records_with_masks():
         ExampleReader(ORIGINAL, ORIGINAL_VOCAB, 128, 0)
 
 
-def test_batches_are_made_ahead_when_operations_are_deterministic(pattern, run_python):
+def test_batches_are_made_ahead_when_operations_are_deterministic(pattern, run_forked):
     """TensorFlow then gives up prefetching for data sets with stateful operations."""
     script = pathlib.Path(__file__).with_name("deterministic_check.py")
-    done = run_python(script, pattern)
+    done = run_forked(script, pattern)
     assert done.stdout.split() == ["True", "True"], done.stderr

@@ -2,7 +2,6 @@
 
 import collections
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from albert_tf import features
 from albert_tf.config import ACTIVATIONS
 from albert_tf.export import cpu
 from albert_tf.models.tensorflow import fast_forward, packed_blocks
+from tests import forked
 from tests.models.tensorflow import fast_forward_test
 from tests.models.tensorflow.fast_forward_test import make_inputs
 
@@ -134,7 +134,7 @@ for found in profile_operations(lambda: call(inputs), top=100):
 def test_onednn_fuses_them(monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     done = subprocess.run(
-        [sys.executable, "-c", KINDS], capture_output=True, text=True, check=True
+        [*forked.PYTHON, "-c", KINDS], capture_output=True, text=True, check=True
     )
     lines = [line.split() for line in done.stdout.splitlines()]
     counts = {kind: int(count) for kind, count in lines}

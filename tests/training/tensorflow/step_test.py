@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import create_strategy
 from albert_tf.training.weights import mark_trained
 from benchmarks.rows import random_batch
-from tests import tiny
+from tests import forked, tiny
 
 # A process of its own, because devices can only be split before TensorFlow starts.
 PROGRAM = r"""
@@ -193,7 +192,7 @@ HALVES = {
 
 def run_cases(cases):
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [*forked.PYTHON, "-c", PROGRAM],
         input=json.dumps(cases),
         capture_output=True,
         text=True,

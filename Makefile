@@ -1,5 +1,7 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
-# make test        ruff and all tests except the next five
+# make test        ruff and the tests that need no more than a few seconds each
+# make test-slow   trainings, kills and resumes, whole exports
+# make test-benchmarks  the measurements of benchmarks/, in their shortest form
 # make test-broad  every case of what other tests show in one (long)
 # make test-peers  the comparisons with transformers, torch and KerasHub, and the tests
 #                  that need the messages of TensorFlow Serving, or the runtimes that
@@ -9,6 +11,7 @@
 #                  its own
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
+# make test-all    all of these but the broad ones, the demo with few steps, and docs
 # make docs        the documentation as a site, docs/_build/html: executes its pages and
 #                  notebooks, checks its links, looks at it in a browser if there is one
 # make notebooks   the same, and keeps the outputs of the notebooks in their files
@@ -23,16 +26,14 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 # Processes that share the tests. One TensorFlow takes about 1.5 GB.
 JOBS ?= 2
 PYTEST_FLAGS ?=
-# They run in make test, too, except for what needs these extras.
 SERVING_EXTRAS := serving,litert,onnx,openvino
-SERVING_TESTS = tests/export/c_api_test.py tests/export/server_files_test.py \
-  tests/export/runtime_folder_test.py tests/export/runtime_example_test.py \
-  tests/inference/converted_test.py tests/tools/export_test.py
 # They run once with each other backend of Keras; small programs, quickly compiled.
 BACKEND_TESTS = tests/backends tests/models/backbone_test.py tests/models/base_test.py \
   tests/models/classifiers_test.py tests/pretrained_test.py
-BACKEND_FLAGS = -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not broad" \
-  --durations=10 $(PYTEST_FLAGS)
+# $(call pytest,environment,name,marks): a worker for each of JOBS, a file at a time.
+# The seconds of every test are kept in .build/seconds/NAME.xml.
+pytest = $(1)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+  --junitxml=.build/seconds/$(2).xml --durations=10 -m "$(3)" $(PYTEST_FLAGS)
 DEMO_FLAGS ?=
 # A warning is an error; all of them are shown.
 SPHINX_FLAGS ?= --fail-on-warning --keep-going --quiet
@@ -54,41 +55,63 @@ INSTALL = install() { $(BIN)/python -m pip install --quiet \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
-.PHONY: demo test test-broad test-peers test-backends test-plan test-beam docs notebooks linkcheck install \
-  install-dev lint format lock clean
+.PHONY: demo test test-slow test-benchmarks test-broad test-peers test-backends test-plan \
+  test-beam test-all docs notebooks linkcheck install install-dev install-all lint \
+  format lock clean
 
 demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
+# Tests in other environments are marked by what they need: peers, runtimes, backends.
+ALONE := not broad and not peers and not runtimes and not backends and not plan
+
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-	  -m "not peers and not broad" --durations=10 $(PYTEST_FLAGS)
+	$(call pytest,$(VENV),test,$(ALONE) and not slow) --ignore=tests/benchmarks
+
+test-slow: install-dev
+	$(call pytest,$(VENV),slow,$(ALONE) and slow) --ignore=tests/benchmarks
+
+test-benchmarks: install-dev
+	$(call pytest,$(VENV),benchmarks,$(ALONE)) tests/benchmarks
 
 test-broad: $(VENV)/.installed-peers
-	$(BIN)/python -m pytest -n $(JOBS) -m broad --durations=10 $(PYTEST_FLAGS)
+	$(call pytest,$(VENV),broad,broad)
 
 test-peers: $(VENV)/.installed-peers
-	$(BIN)/python -m pytest tests/peers $(SERVING_TESTS) -m "not broad" \
-	  --durations=10 $(PYTEST_FLAGS)
+	$(call pytest,$(VENV),peers,(peers or runtimes) and not broad)
 
 test-backends: $(VENV)/.installed-backends
 	$(BIN)/python -c "import jax, torch"  # where one is missing, tests are skipped
 	for backend in jax torch; do \
 	  JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=$$backend \
-	  $(BIN)/python -m pytest $(BACKEND_TESTS) $(BACKEND_FLAGS) || exit 1; done
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest \
-	  tests/training/jax tests/layers/attention_test.py tests/layers/float16_test.py \
-	  tests/benchmarks/gpu_test.py tests/benchmarks/depth_test.py $(BACKEND_FLAGS)
+	  $(call pytest,$(VENV),$$backend,not broad) $(BACKEND_TESTS) || exit 1; done
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+	  $(call pytest,$(VENV),backends,backends and not broad)
 
 test-plan: $(PLAN_VENV)/.installed
-	PYTHONPATH=. $(PLAN_VENV)/bin/python -m pytest tests/planning tests/tools/plan_test.py \
-	  --durations=10 $(PYTEST_FLAGS)
+	PYTHONPATH=. $(call pytest,$(PLAN_VENV),plan,not broad) tests/planning \
+	  tests/tools/plan_test.py
 
 test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py tests/jobs/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
 	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
+
+# What is installed at the same time takes half as long.
+test-all:
+	rm -rf .build/demo docs/_build docs/_work
+	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
+	$(MAKE) demo DEMO_FLAGS="--output_dir=.build/demo --num_train_steps=10 \
+	  --input_file=docstrings:max_bytes=1000000"
+	$(MAKE) test
+	$(MAKE) test-slow
+	$(MAKE) test-benchmarks
+	$(MAKE) test-peers
+	$(MAKE) test-backends
+	$(MAKE) test-plan
+	$(MAKE) test-beam
+	$(MAKE) docs
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/workspace.py docs/_work
@@ -144,6 +167,11 @@ $(VENV)/.installed-backends: $(VENV)/.installed-dev
 	@echo "Installing JAX and PyTorch into $(VENV)"
 	@$(INSTALL) -e ".[dev,jax,torch]"
 	@touch $@
+
+# All of them in one go, for whoever runs everything.
+install-all: $(VENV)/.installed-dev
+	@$(INSTALL) -e ".[dev,docs,peers,jax,torch,$(SERVING_EXTRAS)]"
+	@touch $(VENV)/.installed-docs $(VENV)/.installed-peers $(VENV)/.installed-backends
 
 # libtpu would be asked for TPUs by every TensorFlow and JAX that finds it.
 $(PLAN_VENV)/.installed: $(VENV)/.installed-backends

@@ -37,6 +37,12 @@ hypothesis.settings.load_profile("repeatable")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PEERS = ROOT / "tests" / "peers"
 BACKENDS = ROOT / "tests" / "backends"
+# Tests that need more than `make test` installs: folders and marks.
+MARKS = {
+    "tests/peers": "peers",
+    "tests/backends": "backends",
+    "tests/training/jax": "backends",
+}
 
 
 def pytest_ignore_collect(
@@ -58,14 +64,15 @@ def pytest_ignore_collect(
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Marks every test under tests/peers, and lets workers begin with the slow ones.
+    """Marks tests by their folder, and lets workers begin with the slow ones.
 
     A worker takes one file after another: one that takes minutes would run alone at the
     end. First come files with slow tests, those with the fewest tests before others.
     """
     for item in items:
-        if PEERS in item.path.parents:
-            item.add_marker(pytest.mark.peers)
+        for folder, mark in MARKS.items():
+            if ROOT / folder in item.path.parents:
+                item.add_marker(mark)
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         sizes = collections.Counter(item.path for item in items)

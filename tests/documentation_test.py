@@ -6,16 +6,16 @@ They are run verbatim, except for long ones, which get the flags in `SHORTER`, t
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 import albert_tf
 from albert_tf.cli import original_flags
 from albert_tf.data.corpus import corpus
-from tests import documents
+from tests import documents, forked
 from tests.commands import flags_of_commands
 from tests.tiny import SPIECE, make_model
 
@@ -24,7 +24,7 @@ ITEMS = [item for page in documents.pages() for item in documents.shown(page)]
 # What is not run as it stands, by the page, and why. The flags `--data_dir=`, ... name
 # official files of a task.
 NOT_RUN = [
-    (".*", r"make demo", "tests/tools/demo_test.py runs it with fewer steps"),
+    (".*", r"make demo", "make test-all runs it with fewer steps"),
     (".*", r"make test\b.*|\.ci/run|.* -m pytest .*", "runs these tests"),
     (".*", r"make (lint|format|lock)|.*pre-commit install", "changes the checkout"),
     (".*", r"make (docs|notebooks|linkcheck)", "tests/docs looks at what it made"),
@@ -151,8 +151,8 @@ def test_make_has_the_target(target):
 def programs(folder):
     """Puts `albert-tf` and `python` of this checkout on a path of their own."""
     lines = {
-        "albert-tf": f'exec "{sys.executable}" "{ROOT}/tools/main.py" "$@"',
-        "python": f'exec "{sys.executable}" "$@"',
+        "albert-tf": f'exec {shlex.join(forked.PYTHON)} "{ROOT}/tools/main.py" "$@"',
+        "python": f'exec {shlex.join(forked.PYTHON)} "$@"',
     }
     folder.mkdir()
     for name, line in lines.items():

@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_not_trained(monkeypatch):
     assert "its process ended with code -9" in lines[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.backends
 def test_on_jax(monkeypatch):
     pytest.importorskip("jax")
     make_tiny(monkeypatch)

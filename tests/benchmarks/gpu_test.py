@@ -206,7 +206,7 @@ def test_a_case_that_fails_does_not_end_the_process():
             contestant.run("none", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.backends
 def test_tiny_models_show_that_everything_runs(monkeypatch):
     pytest.importorskip("jax")
     monkeypatch.setitem(gpu._TINY, "vocab_size", 90)
@@ -223,7 +223,7 @@ def test_tiny_models_show_that_everything_runs(monkeypatch):
         topics.measure("step", values | {"scale": "full"}, saved.append)
 
 
-@pytest.mark.slow
+@pytest.mark.backends
 def test_backends_take_turns(monkeypatch):
     pytest.importorskip("jax")
     monkeypatch.setattr(AlbertConfig, "from_preset", lambda name: tiny.CONFIG)

@@ -85,6 +85,7 @@ def attack(folder, count, most_megabytes):
     assert memory[-1] - memory[2] < 300
 
 
+@pytest.mark.runtimes
 def test_the_servers_own_messages(exported):
     """The warm-up requests, as TensorFlow Serving reads them, are answered."""
     pytest.importorskip("tensorflow_serving")

@@ -1,7 +1,6 @@
 """The example beside a model runs without TensorFlow, and answers as the model does."""
 
 import ast
-import importlib.util
 import re
 
 import numpy as np
@@ -34,17 +33,9 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
-# What runs the examples; installed with the extras of these names.
-_NEEDS = {"litert": "ai_edge_litert", "onnx": "tf2onnx", "openvino": "openvino"}
-FORMATS = [
-    pytest.param(
-        name,
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec(package) is None, reason=f"needs {package}"
-        ),
-    )
-    for name, package in _NEEDS.items()
-]
+# They run the examples; the extras have the same names.
+RUNTIMES = ("litert", "onnx", "openvino")
+FORMATS = [pytest.param(name, marks=pytest.mark.runtimes) for name in RUNTIMES]
 
 
 @pytest.mark.parametrize("format", FORMATS)

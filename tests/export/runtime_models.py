@@ -23,11 +23,11 @@ SIZES = {
 
 
 def installed(name: str, *values):
-    """Returns a parameter that is skipped where the runtime is not installed."""
+    """Returns a parameter of a test in `make test-peers`."""
     needs = PACKAGES[name]
     missing = [one for one in needs if importlib.util.find_spec(one) is None]
     skip = pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
-    return pytest.param(name, *values, marks=skip)
+    return pytest.param(name, *values, marks=[skip, pytest.mark.runtimes])
 
 
 FORMATS = [installed(name) for name in runtimes.RUNTIMES]

@@ -37,7 +37,11 @@ def test_models(base):
         "model_platform": "tensorflow",
         "num_versions": "1",
     }
-    pytest.importorskip("tensorflow_serving")
+
+
+@pytest.mark.runtimes
+def test_models_as_the_server_reads_them(base):
+    text = (base / "models.config").read_text()
     from google.protobuf import text_format
     from tensorflow_serving.config import model_server_config_pb2
 

@@ -114,6 +114,7 @@ def test_forms_that_are_refused():
         ("--xla_gpu_deterministic_ops=true --xla_gpu_deterministic_ops=false", 9),
     ],
 )
+@pytest.mark.backends
 def test_a_fixed_order_leaves_cudnn_out(monkeypatch, flags, expected):
     jax = pytest.importorskip("jax")
     gpu = types.SimpleNamespace(compute_capability="9.0")

@@ -97,7 +97,14 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "tensorflow",
+        pytest.param("jax", marks=pytest.mark.backends),
+        pytest.param("torch", marks=pytest.mark.backends),
+    ],
+)
 def test_values_and_gradients_up_to_the_limit(backend, run_python):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")

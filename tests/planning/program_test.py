@@ -57,7 +57,7 @@ def operations(rows: int) -> tuple[int, int]:
     return 3 * (encoder + heads) + 2 * segments, encoder - projection
 
 
-@pytest.mark.slow
+@pytest.mark.plan
 @needs_jax
 def test_operations_are_those_of_the_formula(run_python):
     forms = [("unrolled", 1), ("loop", 1), ("loop", 4), ("loop_remat", 2)]
@@ -87,6 +87,7 @@ def request(topology, depth="loop_remat", parts=2, **changes):
 
 
 @pytest.mark.slow
+@pytest.mark.plan
 @needs_jax
 @needs_libtpu
 @pytest.mark.parametrize(
@@ -114,6 +115,7 @@ def test_a_tiny_step_is_compiled_for_a_tpu(topology, shard_optimizer):
 
 
 @pytest.mark.slow
+@pytest.mark.plan
 @needs_jax
 @needs_libtpu
 def test_what_is_too_large_says_what_it_needs():

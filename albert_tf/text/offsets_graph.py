@@ -218,7 +218,7 @@ def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, np.int64).reshape(-1, 2), np.array(splits, np.int64)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=8)
 def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Returns which characters SentencePiece does not make one character of.
 
@@ -228,7 +228,14 @@ def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
     """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     codes = np.array([*range(0xD800), *range(0xE000, 0x110000)], np.int32)
-    lengths = normal_lengths(processor, map(chr, codes.tolist()))
+    lengths = np.ones(len(codes), np.int64)
+    before = len(processor.normalize("0")) - 1
+    for first in range(0, len(codes), 256):
+        chars = [*map(chr, codes[first : first + 256].tolist())]
+        text = processor.normalize(f"0{'0'.join(chars)}0")[before:]
+        # One by one only where something in 256 characters changes.
+        if len(text) != 2 * len(chars) + 1 or text[::2].strip("0"):
+            lengths[first : first + 256] = normal_lengths(processor, chars)
     changed = np.flatnonzero(lengths != 1)
     codes = np.append(-1, codes[changed]).astype(np.int32)
     return codes, np.append(1, lengths[changed])

@@ -86,7 +86,8 @@ test-backends: $(VENV)/.installed-backends
 	  JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=$$backend \
 	  $(call pytest,$(VENV),$$backend,not broad) $(BACKEND_TESTS) || exit 1; done
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
-	  $(call pytest,$(VENV),backends,backends and not broad)
+	  $(call pytest,$(VENV),backends,backends and not broad) \
+	  tests/training/jax tests/layers tests/benchmarks
 
 test-plan: $(PLAN_VENV)/.installed
 	PYTHONPATH=. $(call pytest,$(PLAN_VENV),plan,not broad) tests/planning \

@@ -140,6 +140,8 @@ def _unknown(name: str) -> str:
     import difflib
 
     names = [flag for flag in flags.FLAGS if flag not in HIDDEN]
+    module = flags.FLAGS.find_module_defining_flag
+    names = [flag for flag in names if not module(flag).startswith("absl.")]
     # --epochs is nearer to --num_train_epochs than letters tell.
     close = [flag for flag in names if len(name) > 2 and name in flag]
     close = close or [flag for flag in names if len(flag) > 5 and flag in name]

@@ -130,9 +130,7 @@ class Preprocessor:
             return x.map(self, num_parallel_calls=-1) if _is_text(first) else x
         parts = x if isinstance(x, tuple) else (x,)
         for part in parts or [[]]:
-            sized = hasattr(part, "__len__") and not isinstance(
-                part, str | bytes | dict
-            )
+            sized = hasattr(part, "__len__") and not isinstance(part, str | bytes)
             is_empty = sized and not _is_tensor(part) and not len(part)
             require(not is_empty, "x: expected at least one text, received none")
         if not _is_text(x):

@@ -15,7 +15,7 @@ from absl import flags
 from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
-from albert_tf.inference.settings import BulkSettings
+from albert_tf.inference.settings import BulkSettings, check_output_file
 from albert_tf.tasks.text_tables import TextFileSettings
 
 _MODEL = flags.DEFINE_string(
@@ -59,6 +59,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 def main() -> None:
     """Reads the texts, computes vectors and writes."""
     settings, bulk = read_settings(TextFileSettings), read_settings(BulkSettings)
+    check_output_file(_OUTPUT_FILE.value, _OVERWRITE.value)
     start.use_onednn("float32")
     # TensorFlow is imported after what is wrong at once.
     from albert_tf.inference.files import EmbedWork, answer_rows

@@ -16,11 +16,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli import start
-from albert_tf.cli.flags import define_settings, read_settings
+from albert_tf.cli.flags import HIDDEN, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
-from albert_tf.inference.settings import BulkSettings
+from albert_tf.inference.settings import BulkSettings, check_output_file
 from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
@@ -43,6 +43,7 @@ _OUTPUT_FILE = flags.DEFINE_string(
     required=True,
 )
 define_settings(DataSettings)
+HIDDEN.add("on_bad_input")  # every example is answered
 define_settings(BulkSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
@@ -75,6 +76,7 @@ def main() -> None:
     check_exit(_EXIT.value, curve="")
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
+    check_output_file(_OUTPUT_FILE.value, _OVERWRITE.value)
     start.use_onednn("float32")
     # TensorFlow is imported, and the weights are read, after what is wrong without.
     from albert_tf.inference.files import PredictWork, answer_rows

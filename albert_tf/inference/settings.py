@@ -3,8 +3,10 @@
 import dataclasses
 
 from albert_tf.errors import UsageError, require
+from albert_tf.jobs.folder import check_output
 from albert_tf.reports.environment import num_cores
 from albert_tf.settings import check_fields, setting
+from albert_tf.storage import files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,3 +54,12 @@ class BulkSettings:
     def cores(self) -> int:
         """Number of cores that compute."""
         return min(num_cores(), self.num_workers * self.threads_per_worker)
+
+
+def check_output_file(path: str, overwrite: bool) -> None:
+    """Raises a UsageError if an output is in the way, held, or cannot be written.
+
+    The workplace of the run says so again, but only after TensorFlow has started.
+    """
+    files.check_new("output_file", path, overwrite=True)
+    check_output(f"{path}.parts", [path] if files.exists(path) else [], overwrite)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
-from albert_tf.storage.lock import LOCK_FILE, locked_workplace
+from albert_tf.storage.lock import LOCK_FILE, check_free, locked_workplace
 
 _SETTINGS = "settings.json"
 # In that file: names of the files of the output that this job puts in place.
@@ -196,14 +196,18 @@ class Workplace:
 
 
 def check_output(path: str, existing: Sequence[str], overwrite: bool) -> None:
-    """Refuses early an output that `Workplace.open` would refuse as it exists.
+    """Refuses early an output that `Workplace.open` would refuse.
+
+    It exists, or another process works on it.
 
     Args:
         path: str. The folder of the parts.
         existing: sequence of str. The files of the output that exist.
         overwrite: bool.
     """
-    if not files.exists(path):
+    if files.exists(path):
+        check_free(path)
+    else:
         _check_new(existing, overwrite)
 
 

@@ -271,7 +271,7 @@ def check_new(name: str, path: str, overwrite: bool) -> None:
 
     Raises:
         UsageError: If the file exists and may not be replaced, or its folder does not
-            exist.
+            exist or is read-only.
     """
     require(
         not path or overwrite or not exists(path),
@@ -282,6 +282,8 @@ def check_new(name: str, path: str, overwrite: bool) -> None:
         not folder or is_remote(path) or is_folder(folder),
         f"{name}: {path}: there is no folder {folder}",
     )
+    is_open = not path or is_remote(path) or os.access(folder or ".", os.W_OK)
+    require(is_open, f"{name}: {path}: the folder is read-only")
 
 
 def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> None:

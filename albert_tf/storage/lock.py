@@ -88,6 +88,13 @@ def locked_workplace(folder: str | os.PathLike) -> Iterator[None]:
         files.remove_empty_folder(folder)
 
 
+def check_free(folder: str | os.PathLike) -> None:
+    """Raises a UsageError, before work begins, if another process holds a folder."""
+    path = files.join(folder, LOCK_FILE)
+    if files.exists(path):
+        _check_stale(path, socket.gethostname())
+
+
 def _renew(path: str, owner: dict[str, Any], ended: threading.Event) -> None:
     """Writes a lock again and again, as long as it belongs to its owner."""
     while not ended.wait(_RENEWED_AFTER):

@@ -18,16 +18,24 @@ from albert_tf.data.records import card, shards
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
+from albert_tf.storage.lock import check_free
 from albert_tf.text.load import check_options, load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
+from albert_tf.training.run_folder import check_writable
 
 # Policies whose examples have two segments.
 _OF_SEGMENTS = ("clean", "original", "nsp", "segments")
 
 
 def check_files(settings: PretrainSettings) -> None:
-    """Raises what `pretrain` raises if config, tokenizer, records or weights lack."""
+    """Raises what `pretrain` raises if an input lacks, or the output cannot be used."""
+    folder = settings.output_dir
+    # Other processes of the same run may hold the folder by now.
+    if settings.distribution in ("one_device", "mirrored"):
+        if not files.is_remote(folder):
+            check_writable(folder)
+        check_free(folder)
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
     if not settings.spm_model_file:

@@ -438,16 +438,16 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
             "give a new or an empty folder"
         )
     if not files.is_remote(path):
-        _check_writable(path)
+        check_writable(path)
     return dataclasses.replace(settings, output_dir=path)
 
 
-def _check_writable(path: str) -> None:
+def check_writable(path: str) -> None:
     """Checks, before hours of training, that files can be made in a local folder.
 
     Nothing is left on the disk.
     """
-    parent = path
+    parent = path = os.path.realpath(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     # Processes that start at the same moment know this name, and tidy it.

@@ -13,6 +13,7 @@ from albert_tf.converters.load import open_checkpoint
 from albert_tf.data.records import card
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import UsageError
+from albert_tf.storage import lock
 from albert_tf.training import pretrain_inputs
 from albert_tf.training.pretrain_inputs import (
     check_batches,
@@ -121,6 +122,16 @@ def test_positions_of_a_preset_follow_the_tokenizer(preset, tokenizer, tmp_path)
     assert found.num_positions == 512 + offset
     with pytest.raises(UsageError, match="max_position_embeddings=512, received 513"):
         pretrain_inputs.check_files(settings(513))
+
+
+def test_a_folder_that_cannot_be_used_is_found_before_tensorflow(cased, tmp_path):
+    held, file = tmp_path / "held", tmp_path / "file"
+    held.mkdir()
+    with lock.locked(held), pytest.raises(UsageError, match="is writing to this fold"):
+        pretrain_inputs.check_files(cased(output_dir=str(held)))
+    file.touch()
+    with pytest.raises(UsageError, match="cannot be .* Not a directory"):
+        pretrain_inputs.check_files(cased(output_dir=str(file / "run")))
 
 
 @pytest.mark.parametrize("offset", [1, 2])

@@ -12,8 +12,6 @@ from albert_tf.cli.flags import ALIASES, HIDDEN
 
 # A command with more flags shows the common ones only, unless --helpfull is given.
 SHORT = 25
-# Letters of the text of a flag in the short help.
-LONGEST = 120
 # Heading -> common flags, others; both in the order in which they are shown. Flags that
 # are not here are those of commands with few.
 GROUPS = {
@@ -143,7 +141,6 @@ def _lines(own: Iterable[flags.Flag], full: bool) -> list[str]:
         text = flag.help
         if not full:
             text = re.split(r"\. (?=[A-Z])", text, maxsplit=1)[0].rstrip(".")
-            text = textwrap.shorten(text, LONGEST, placeholder=" …")
         text = f"{text}{_notes(flag)}"
         name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
         if full or len(name) > indent - 2:

@@ -21,8 +21,6 @@ from albert_tf.text.tokenizer import Tokenizer
 class Classifier(predictor.Predictor):
     """Classifies texts or pairs of texts in memory.
 
-    `Predictor` runs the same model on the examples of a task, and compares with labels.
-
     The model's `problem_type` determines the scores: probabilities that sum to 1 for a
     single-label classifier, an independent probability per label for a multi-label
     classifier, and the predicted value itself for a regression model (any model with
@@ -33,8 +31,8 @@ class Classifier(predictor.Predictor):
         tokenizer: `Tokenizer`.
         labels: Sequence of str. Names of the `C` labels. Default: those the model was
             saved with, or `"LABEL_0"`, `"LABEL_1"`...
-        **kwargs: As for `Predictor`: `max_seq_length` (longer texts are cut),
-            `batch_size` and `exit`; `num_layers` says where a model stops.
+        **kwargs: `max_seq_length` (longer texts are cut), `batch_size` and `exit`;
+            `num_layers` says where a model stops.
 
     Example:
         >>> import albert_tf

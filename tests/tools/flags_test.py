@@ -35,6 +35,8 @@ def test_help_shows_at_most_one_screen(commands):
     for verb, own in commands.items():
         common = [name for name in own if help_module.is_common(name)]
         assert min(len(own), len(common)) <= help_module.SHORT, verb
+        # No sentence is cut.
+        assert "…" not in "".join(help_module._lines(own.values(), False)), verb
 
 
 def test_every_text_about_tokenizers_names_all_kinds(commands):

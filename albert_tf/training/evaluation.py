@@ -16,6 +16,8 @@ from albert_tf.training.engine import share
 from albert_tf.training.examples import CALIBRATION, Split
 
 _CHANCE = 0.98
+# A run with fewer steps has hardly begun to learn, which says nothing.
+_FEW_STEPS = 50
 
 
 class CollapsedError(DataError):
@@ -161,7 +163,7 @@ class Collapse(Callback):
     def find(self, step: int) -> tuple[str, bool]:
         """Returns what looks collapsed, or an empty string; and whether certainly."""
         settings, task = self._run.settings, self._run.data.task
-        if step <= settings.num_warmup_steps:
+        if step <= settings.num_warmup_steps or settings.num_train_steps < _FEW_STEPS:
             return "", False
         examples, answers = self._evaluation.examples, self._evaluation.answers
         reason = task.collapse(examples, answers)

@@ -82,8 +82,9 @@ def test_smoothing_leaves_room_between_right_and_guessing():
     assert judge(losses=losses(guessing))[0]
 
 
-def test_evaluations_of_the_warm_up_are_not_judged():
+def test_the_warm_up_and_short_runs_are_not_judged():
     assert find(10, "one class") == ("", False)
+    assert find(12, "one class", num_train_steps=12) == ("", False)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,7 @@ def test_the_chief_decides(tables, pretrained, tmp_path, monkeypatch, caplog):
         return [("one class", True) if len(seen) == 4 else ("", False), mine]
 
     monkeypatch.setattr(evaluation, "share", share)
+    monkeypatch.setattr(evaluation, "_FEW_STEPS", 0)
     run(
         tmp_path / "run",
         **tables,

@@ -8,7 +8,7 @@ from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
-from albert_tf.training import outputs
+from albert_tf.training import evaluation, outputs
 from albert_tf.training import seeds as trials
 from albert_tf.training.evaluation import CollapsedError
 from tests.training.runs import run, write_table
@@ -114,7 +114,8 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
 
 
 @pytest.fixture
-def arguments(tables, pretrained, tmp_path):
+def arguments(tables, pretrained, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "_FEW_STEPS", 0)
     # One label in the dev file: that all answers are the same is then no sign.
     dev = write_table(tmp_path / "one_label.tsv", 20, 3, labels=("good",))
     return {

@@ -74,9 +74,9 @@ class TrainingCheckpoints:
         keep: int. Number of checkpoints to keep; older ones are removed.
         asynchronous: bool. Whether `save` only copies the values, and a thread writes
             them while training goes on.
-        helper: str. In a run on several machines, the name of a worker that is not the
-            chief, different for each, such as "worker-1". It must take part in saving
-            but leaves nothing behind. Empty in the chief.
+        writes: bool. Whether this process writes them. In a run on several machines
+            only the chief does; the others take part in saving, because slots that are
+            divided among them are brought together for it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TrainingCheckpoints:
         seed: int,
         keep: int = 5,
         asynchronous: bool = False,
-        helper: str = "",
+        writes: bool = True,
     ):
         weights = weight_names(model)
         slots = {
@@ -114,10 +114,8 @@ class TrainingCheckpoints:
         values = {**tf.nest.map_structure(take, everything), "seed": self._seed}
         self.checkpoint = tf.train.Checkpoint(**values)
         self._keep = keep
-        self._helper = helper
-        self.folder = files.join(folder, helper) if helper else os.fspath(folder)
-        if helper:
-            files.remove_tree(self.folder)  # A killed run left it behind.
+        self._writes = writes
+        self.folder = os.fspath(folder)
         self._copied: int | None = None
         # The step restored or written last: that checkpoint is whole.
         self._last: int | None = None
@@ -129,7 +127,8 @@ class TrainingCheckpoints:
         # Part of every checkpoint; made when it is asked for. Otherwise `restore` makes
         # it, and reads the file once more.
         _ = self._written.save_counter, self.checkpoint.save_counter
-        self._remove_unfinished()
+        if writes:
+            self._remove_unfinished()
 
     @property
     def step(self) -> int:
@@ -162,6 +161,8 @@ class TrainingCheckpoints:
             for copy, variable in self._copies:
                 copy.assign(value_of(variable))
             self._copied = self.step
+        if not self._writes:
+            return
         if self._thread is None:
             self._write(self.step)
             return
@@ -186,15 +187,13 @@ class TrainingCheckpoints:
             logging.warning("%s", failed)
 
     def finish(self) -> None:
-        """Waits for the files being written, and removes those of a helper.
+        """Waits for the files being written.
 
         Raises:
             DataError: If they cannot be written.
         """
         if failed := self._ended():
             raise failed
-        if self._helper:
-            files.remove_tree(self.folder)
 
     def _ended(self) -> BaseException | None:
         """Waits for what was begun last; returns its error, once."""
@@ -328,7 +327,7 @@ class TrainingCheckpoints:
                     f"{path}: was trained with --seed={int(self._seed.numpy())}, "
                     f"received --seed={seed}"
                 )
-            self._last = None if self._helper else step
+            self._last = step
             return step
         if found:
             raise DataError(

@@ -25,7 +25,7 @@ from albert_tf.training.engine import (
     EvaluationStep,
     Strategy,
     TrainStep,
-    is_one_of_several,
+    leave_together,
     share,
 )
 from albert_tf.training.progress import Pace, Progress, Stopwatch
@@ -121,13 +121,13 @@ def train(
     evaluated = {line["step"] for line in lines if line["split"] == "eval"}
     if evaluate and phase.evaluation_is_due(done) and done not in evaluated:
         _evaluate(step, evaluate, callbacks, done, progress)
-    pace = Pace(fixed=is_one_of_several(step.strategy))
+    pace = Pace()
     watch, unsaved = Stopwatch(), False
     sums = _Sums(step, unfinished_at(lines, done))
     while done < last and not any(c.should_stop for c in callbacks):
         count = pace.limit(phase.next_count(done))
         pace.measured(count, sums.train(iterator, count))
-        stop = _decide(step.strategy, signals, callbacks, done, sums.results)
+        stop = _decide(step.strategy, signals, callbacks, done, sums.results, pace)
         done += count
         progress.advance(done)
         stop &= done < end
@@ -151,6 +151,7 @@ def train(
                 unsaved = not _save(checkpoints, callbacks, progress, must)
             if stop:
                 checkpoints.finish()
+                leave_together(step.strategy)  # after the chief has written it
                 # Another worker may have received it.
                 raise Stopped(
                     f"stopped at step {done:,} of {end:,}; the same command continues",
@@ -168,8 +169,11 @@ def _decide(
     callbacks: Sequence[Callback],
     done: int,
     results: Mapping[str, Any],
+    pace: Pace,
 ) -> bool:
     """Returns whether a signal ends the run; all workers decide alike.
+
+    They also continue at the chief's pace.
 
     Raises:
         DivergedError: If training diverged in any worker; the same error in all.
@@ -180,11 +184,12 @@ def _decide(
             callback.on_step(done, results)
     except DivergedError as e:
         error = [str(e), e.step, e.values]
-    decisions = share(strategy, [error, bool(signals.received)])
-    for diverged, _ in decisions:
+    decisions = share(strategy, [error, bool(signals.received), pace.most])
+    for diverged, *_ in decisions:
         if diverged:
             raise DivergedError(*diverged)
-    return any(received for _, received in decisions)
+    pace.most = decisions[0][-1]
+    return any(received for _, received, _ in decisions)
 
 
 def _tried(

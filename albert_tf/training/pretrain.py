@@ -112,8 +112,6 @@ class Pretraining(Run):
         super().__init__(settings, strategy)
         self.objective = objective
         self.asynchronous = settings.async_checkpoint
-        if self.asynchronous is None:
-            self.asynchronous = settings.distribution in ("one_device", "mirrored")
         self._error: DivergedError | None = None
 
     @contextlib.contextmanager

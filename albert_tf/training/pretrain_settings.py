@@ -96,8 +96,7 @@ class PretrainSettings(TrainingSettings):
             the model with the best value is kept in best/, next to the checkpoints.
         sample_texts: Sentence with [MASK] that the model fills in at each evaluation,
             for samples.jsonl; may be repeated. Empty: none. Not on a TPU.
-        async_checkpoint: Continue training while a checkpoint is written. Default: on
-            one machine.
+        async_checkpoint: Continue training while a checkpoint is written.
         iterations_per_loop: Steps per call of the compiled graph.
         max_eval_steps: Maximum number of batches per evaluation; 0: all.
         eval_masked_lm_prob: Fraction of the tokens to mask in evaluations. Default:
@@ -160,7 +159,7 @@ class PretrainSettings(TrainingSettings):
     keep_checkpoint_max: int = 5
     keep_best: str = setting("", identity=False)
     sample_texts: tuple[str, ...] = setting(PROMPTS, repeated=True, identity=False)
-    async_checkpoint: bool | None = setting(None, identity=False)
+    async_checkpoint: bool = setting(True, identity=False)
     iterations_per_loop: int = setting(100, minimum=1, identity=False)
     eval_steps: int = setting(5000, identity=False)
     max_eval_steps: int = setting(100, minimum=0, identity=False)

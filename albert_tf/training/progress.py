@@ -153,25 +153,24 @@ class Stopwatch:
 class Pace:
     """Makes the calls as long as they may be, but not longer than a few seconds.
 
-    Args:
-        fixed: bool. Whether calls have as many steps as possible, however long they
-            take. Needed where several processes must make the same calls.
+    Attributes:
+        most: int. Number of steps of the next call at most. Several processes must make
+            the same calls, so they take the one of the chief.
     """
 
-    def __init__(self, fixed: bool = False):
-        self._fixed = fixed
-        self._limit = 1
+    def __init__(self):
+        self.most = 1
 
     def limit(self, count: int) -> int:
         """Returns how many of the next `count` steps to run in one call."""
-        return count if self._fixed else min(count, self._limit)
+        return min(count, self.most)
 
     def measured(self, count: int, seconds: float) -> None:
         """Takes note of how long a call of `count` steps took."""
         if seconds > _LONG:
-            self._limit = max(1, count // 2)
-        elif seconds < _SHORT and count == self._limit:
-            self._limit *= 2
+            self.most = max(1, count // 2)
+        elif seconds < _SHORT and count == self.most:
+            self.most *= 2
 
 
 def _begin_session(folder: str, first_step: int) -> None:

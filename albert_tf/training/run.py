@@ -227,13 +227,14 @@ class Run(abc.ABC):
             seed=settings.seed,
             keep=settings.keep_checkpoint_max,
             asynchronous=self.asynchronous,
-            helper=self.helper,
+            writes=not self.helper,
         )
         check_equal(share(self.strategy, {**self.facts, **checkpoints.facts()}))
         try:
             with loop.StopSignals() as signals:
                 while not self._train_on(checkpoints, signals):
                     checkpoints.settle()
+                    share(self.strategy, None)  # all read what the chief has written
         finally:
             # Nothing may be written after the lock of the folder is released.
             checkpoints.settle()

@@ -45,20 +45,19 @@ def run():
     return make_run()
 
 
-def test_a_helper_leaves_nothing(run, tmp_path):
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_only_the_chief_writes(run, tmp_path, asynchronous):
     TrainingCheckpoints(tmp_path, **run).save()
-    left = tmp_path / "worker-1"
-    left.mkdir()
-    (left / "step-9.index").touch()  # of a run that was killed
-    helper = TrainingCheckpoints(tmp_path, **run, helper="worker-1")
-    assert not left.exists()
+    (tmp_path / "step-9.data-00000-of-00001").touch()  # the chief is writing it
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    options = {"writes": False, "asynchronous": asynchronous}
+    helper = TrainingCheckpoints(tmp_path, **run, **options)
     assert helper.restore(tmp_path) == 0  # the chief's checkpoint
-    for one in (helper, TrainingCheckpoints(tmp_path, **run, helper="worker-2")):
-        one.save()
-    assert (left / "step-0.index").exists()
+    train_to(run, 1)
+    helper.save(wait=True)
     helper.finish()
-    assert not left.exists()
-    assert latest_step(tmp_path / "worker-2") == latest_step(tmp_path) == 0
+    after = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert after == before
 
 
 @pytest.mark.parametrize("name", ["run[1]", "a?b*", "{x} ünï", "a\\b"])

@@ -173,11 +173,25 @@ def test_no_checkpoint_after_an_infinite_gradient():
 def test_what_another_worker_decides_is_decided(monkeypatch):
     found = ["the loss is 9 at step 1", 1, {"loss": 9.0}]
     for theirs, error in ((found, DivergedError), (None, Stopped)):
-        share = lambda _, mine, theirs=theirs: [mine, [theirs, True]]  # noqa: E731
+        share = lambda _, mine, theirs=theirs: [mine, [theirs, True, 1]]  # noqa: E731
         monkeypatch.setattr(loop, "share", share)
         with pytest.raises(error, match="at step 1") as caught:
             run()
         assert getattr(caught.value, "step", 1) == 1
+
+
+def test_all_workers_continue_at_the_pace_of_the_chief(monkeypatch):
+    def share(_, mine):
+        return [[None, False, 2], mine] if isinstance(mine, list) else [mine]
+
+    monkeypatch.setattr(loop, "share", share)
+    step, counts = CountingStep(), []
+    made = step.train
+    step.train = lambda iterator, count, totals: (
+        counts.append(count) or made(iterator, count, totals)
+    )
+    train(Recorder(), step, due=phase(9, 9, 9))
+    assert counts == [1, 2, 2, 2, 2]  # alone, it would be 1, 2, 4 and 2
 
 
 @pytest.mark.parametrize("at", [1, 3, 4, 5])

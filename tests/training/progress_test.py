@@ -100,8 +100,8 @@ def test_a_run_begins_without_tensorboard_on_a_full_disk(folder, monkeypatch, ca
     assert [line["step"] for line in read(folder)] == [2]
 
 
-def counts(seconds_per_step, total, fixed=False):
-    pace, result = Pace(fixed), []
+def counts(seconds_per_step, total):
+    pace, result = Pace(), []
     while sum(result) < total:
         count = pace.limit(total - sum(result))
         pace.measured(count, count * seconds_per_step)
@@ -113,7 +113,6 @@ def test_short_steps_are_joined_and_long_ones_are_not():
     assert counts(0.001, 127) == [1, 2, 4, 8, 16, 32, 64]
     assert counts(0.3, 13) == [1, 2, 4, 4, 2]
     assert counts(60.0, 3) == [1, 1, 1]
-    assert counts(60.0, 3, fixed=True) == [3]
 
 
 def test_a_step_that_becomes_slower():

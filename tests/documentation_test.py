@@ -67,7 +67,7 @@ GOES_ON = {"docs/reports.md": "docs/commands.md"}
 # Flags of the original that the help does not list: they say what to use instead.
 NOT_LISTED = {*original_flags._REFUSED, "do_train", "do_eval", "do_predict"}
 # Of the variable XLA_FLAGS.
-OF_XLA = {"xla_gpu_deterministic_ops", "xla_gpu_enable_cublaslt"}
+OF_XLA = {"xla_gpu_deterministic_ops", "xla_gpu_enable_cublaslt", "xla_gpu_ftz"}
 # What a block of Python prints, by a line that occurs in it.
 PRINTED = {
     "fill_mask(": ("token_str", "11683584"),

@@ -43,7 +43,7 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that mistakes are reported at once.
     settings.check_source()
-    start.use_backend(settings.backend, deterministic=False)
+    start.use_backend(settings.backend)
     from albert_tf.training import examples, run_folder
 
     settings = run_folder.prepared(settings)

@@ -58,6 +58,8 @@ _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 class _Terminated(KeyboardInterrupt):
     """Raised on SIGTERM, so that cleaning up works as after Ctrl-C."""
 
+    exit_code = 143
+
 
 def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
     """Parses the flags, calls `main` and exits; reports an error in one line on stderr.

@@ -38,6 +38,9 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _SERVER = "metadata.google.internal"
 _SECONDS = 2.0
 _BACKEND, _XLA_FLAGS = "KERAS_BACKEND", "XLA_FLAGS"
+# Without it, jax 0.10.2 adds to a float32 in memory by a loop of compare-and-swap on
+# most GPUs (jax#38806). Numbers below 1.2e-38 become 0.
+_FLUSH = "--xla_gpu_ftz=true"
 # The same operations then give the same bits, on a GPU too.
 _DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
@@ -63,12 +66,13 @@ def use_onednn(precision: str) -> None:
         os.environ[_ONEDNN] = "1"
 
 
-def use_backend(backend: str, deterministic: bool = True) -> None:
+def use_backend(backend: str, deterministic: bool | None = None) -> None:
     """Chooses the backend of Keras, which is not imported yet.
 
     Args:
         backend: str. "tensorflow" or "jax".
-        deterministic: bool. Whether XLA leaves out operations that add in any order.
+        deterministic: bool or None. Whether XLA leaves out operations on a GPU that add
+            in any order; None: no.
 
     Raises:
         UsageError: If it is not installed, or the user has chosen another.
@@ -81,8 +85,9 @@ def use_backend(backend: str, deterministic: bool = True) -> None:
     found = importlib.util.find_spec("jax")
     require(found, "--backend=jax: JAX is not installed: pip install 'albert_tf[jax]'")
     flags = os.environ.get(_XLA_FLAGS, "")
-    if deterministic and _DETERMINISTIC.split("=")[0] not in flags:
-        os.environ[_XLA_FLAGS] = f"{flags} {_DETERMINISTIC}".strip()
+    for flag in (_FLUSH, _DETERMINISTIC) if deterministic else (_FLUSH,):
+        flags += "" if flag.split("=")[0] in flags else f" {flag}"
+    os.environ[_XLA_FLAGS] = flags.strip()
 
 
 def _execute(execute, module) -> None:

@@ -177,8 +177,10 @@ class Detection(Term):
         bins = ops.ceil(logits / _BIN_WIDTH) + (_BINS // 2 - 1)
         bins = ops.clip(bins, 0, _BINS - 1) + labels * _BINS
         bins = ops.where(ops.isnan(bins), 0.0, bins)
-        flat = ops.reshape(ops.cast(bins, "int32"), (-1,))
-        counts = ops.segment_sum(ops.reshape(weights, (-1,)), flat, 2 * _BINS)
+        # Compared with every bin: a GPU would add to so few one number at a time.
+        numbers = ops.arange(2 * _BINS, dtype="float32")
+        is_in = ops.equal(ops.reshape(bins, (-1, 1)), numbers)
+        counts = ops.sum(ops.where(is_in, ops.reshape(weights, (-1, 1)), 0.0), axis=0)
         values = (
             ops.sum(losses * weights),
             ops.sum(ops.cast(hits, "float32") * weights),

@@ -45,8 +45,8 @@ from albert_tf.training.weights import mark_trained
 def pretrain(settings: PretrainSettings) -> str:
     """Pretrains a model, or continues where the same command was stopped.
 
-    With `settings.deterministic`, the default, TensorFlow's operations are
-    deterministic from then on in the whole process: TensorFlow cannot go back.
+    With `settings.deterministic`, the default without a GPU, TensorFlow's operations
+    are deterministic from then on in the whole process: TensorFlow cannot go back.
 
     Args:
         settings: `PretrainSettings`.
@@ -187,8 +187,7 @@ class Pretraining(Run):
         """Makes the model, with the weights to start from, and its step."""
         settings = self.settings
         self.folder.check_versions()
-        if settings.deterministic:
-            make_deterministic()
+        make_deterministic(settings.deterministic)
         reached = latest_step(self.folder.join(CHECKPOINT_FOLDER)) or 0
         require(
             reached <= settings.num_train_steps,

@@ -114,7 +114,8 @@ class PretrainSettings(TrainingSettings):
             and about 2.5 times in bfloat16 on CPUs with AMX.
         fuse_elementwise: On CPUs, compile the activation gelu_new and its gradient with
             XLA, one loop each.
-        deterministic: The same command gives the same bits; slower on a GPU.
+        deterministic: The same command gives the same bits. Default: true, except on a
+            GPU, where it takes more time and memory.
     """
 
     input_file: str = setting(identity="data")
@@ -170,7 +171,7 @@ class PretrainSettings(TrainingSettings):
     max_grad_norm_ratio: float = setting(100.0, identity=False)
     jit_compile: bool = False
     fuse_elementwise: bool = setting(True, identity=False)
-    deterministic: bool = setting(True, identity=False)
+    deterministic: bool | None = setting(None, identity=False)
 
     # Not a setting: what runs have whose record does not say it.
     retired: ClassVar[Mapping[str, Any]] = {"masking_rules": "albert_tf"}

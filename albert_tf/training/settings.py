@@ -68,8 +68,8 @@ class TrainingSettings:
             VM.
         allow_tpu_pod: With --distribution=tpu on --backend=tensorflow: try a TPU of
             several hosts, on which TensorFlow is known to hang.
-        worker_timeout: With --distribution=multi_worker: seconds to wait for the other
-            workers at the start; 0: without end.
+        worker_timeout: With several processes: seconds to wait for the other workers at
+            the start; 0: without end.
         depth: How the step applies layers that share their weights. unrolled: one after
             another. loop: in a loop, which is compiled once whatever their number.
             loop_remat: also compute them again in the backward pass, which keeps only

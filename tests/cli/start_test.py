@@ -129,8 +129,9 @@ def test_a_missing_backend_names_what_brings_it(environment):
     "given, deterministic, expected",
     [
         ("", True, True),
+        ("", None, False),  # the default, which was measured
         ("--a=1", True, True),
-        ("--xla_gpu_deterministic_ops=false", True, False),
+        ("--xla_gpu_deterministic_ops=false --xla_gpu_ftz=false", True, False),
         ("", False, False),
         ("--xla_gpu_deterministic_ops", False, True),
     ],
@@ -142,3 +143,4 @@ def test_xla_adds_in_order_unless_asked_otherwise(
     start.use_backend("jax", deterministic)
     assert adds_in_order() == expected
     assert os.environ["XLA_FLAGS"].startswith(given)
+    assert os.environ["XLA_FLAGS"].count("--xla_gpu_ftz=") == 1

@@ -6,9 +6,14 @@ one framework owns them.
 
 import atexit
 import contextlib
+import ctypes
+import functools
 import http.client
 import os
+import re
+import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +24,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, Stopped, require
 from albert_tf.kernels.attention import adds_in_order
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by
@@ -27,6 +32,25 @@ from albert_tf.training.workers import find_cluster, listen, share_by
 # How long JAX may take to connect workers that are all there, and to part.
 _CONNECT_SECONDS = 120
 _PART_SECONDS = 10
+# After which a process that is silent counts as lost, as long as on TensorFlow.
+_SILENT_SECONDS = 40
+# Without end, nearly.
+_A_YEAR = 365 * 24 * 3600
+# What XLA says where another process is gone: by itself, by Gloo (on CPUs), by NCCL (on
+# GPUs), and by what coordinates the processes.
+_LOST = re.compile(
+    r"(UNAVAILABLE|DEADLINE_EXCEEDED):|.*\b(Gloo|remote process exited|"
+    r"coordination (service|agent))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_CONTINUE = (
+    "see its last line, then give the same command on all workers to continue from the "
+    "last checkpoint"
+)
+_ABORTED = f"""
+error: JAX has ended this process, most likely because another worker of the run does \
+not answer; {_CONTINUE}
+"""
 # What a TPU VM says of its slice, and how long it may take.
 _ENDPOINTS = "/computeMetadata/v1/instance/attributes/worker-network-endpoints"
 _METADATA_SECONDS = 5.0
@@ -78,8 +102,8 @@ def create_strategy(
         num_devices: int or None. With `"mirrored"`: number of GPUs or of CPU devices;
             None for all GPUs, or 2.
         tpu_name: str. Must be `"local"`.
-        worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
-            workers; 0: without end.
+        worker_timeout: float. With several processes: seconds to wait for the others;
+            0: without end.
 
     Raises:
         UsageError: If the devices do not exist.
@@ -95,7 +119,7 @@ def create_strategy(
         return Devices(jax.devices())
     rule = "--tpu_name must be local with --backend=jax, which runs on every TPU host"
     require(tpu_name == "local", rule, tpu_name)
-    return Devices(_tpus())
+    return Devices(_tpus(worker_timeout))
 
 
 def default_strategy() -> Devices:
@@ -135,9 +159,9 @@ def num_shares(devices: Devices) -> int:
     return devices.local_mesh.size
 
 
-def make_deterministic() -> None:
+def make_deterministic(asked: bool | None) -> None:
     """Warns if XLA was not asked for it before JAX started, as `cli.start` does."""
-    if jax.default_backend() == "gpu" and not adds_in_order():
+    if asked and jax.default_backend() == "gpu" and not adds_in_order():
         logging.warning(
             "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for runs "
             "that give the same bits"
@@ -188,33 +212,70 @@ def value_of(variable: keras.Variable) -> np.ndarray:
 
 @contextlib.contextmanager
 def worker_errors(devices: Devices) -> Iterator[None]:
-    """Says in one line that another worker of a run has ended.
+    """Says in one line that another worker of a run has ended, or what XLA says.
 
     Raises:
-        DataError: If an operation fails because another worker does not answer.
+        DataError: If an operation fails because another worker does not answer, or on
+            this one.
     """
     try:
         yield
+    except Stopped:  # all of them stop
+        raise
+    except KeyboardInterrupt as e:
+        if is_one_of_several(devices):
+            _leave_at_once(getattr(e, "exit_code", 130))
+        raise
     except (jax.errors.JaxRuntimeError, ValueError) as e:
         text = str(e)
         # On CPUs, the loss of a worker may be an error of the latter kind.
         is_one = isinstance(e, jax.errors.JaxRuntimeError) or "Gloo" in text
-        is_one = is_one and "RESOURCE_EXHAUSTED" not in text
         if not (is_one and is_one_of_several(devices)):
             raise
+        _leave_at_once(1)
+        if not _LOST.match(text):
+            raise DataError(f"XLA: {text.splitlines()[0]}") from e
         logging.debug("%s", text)
-        # JAX would wait for the lost worker first, and then abort.
-        atexit.register(_exit)
         raise DataError(
-            "another worker of the run does not answer; see its last line, then give "
-            "the same command on all workers to continue from the last checkpoint"
+            f"another worker of the run does not answer; {_CONTINUE}"
         ) from e
 
 
-def _exit() -> None:
+_leaving: list[int] = []
+
+
+def _leave_at_once(code: int) -> None:
+    """Lets this process end by itself: JAX would wait for the others, and abort."""
+    _leaving.append(code)
+    atexit.register(_exit, code)
+
+
+def _exit(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(code)
+
+
+@functools.cache
+def _end_in_one_line() -> Any:
+    """Gives SIGABRT, by which JAX ends a process that has lost another, a last line.
+
+    A handler of Python's would come too late: it waits for the main thread. The cache
+    keeps the one that is returned in memory.
+    """
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def end(number):
+        if _leaving:
+            time.sleep(_PART_SECONDS)  # it says why by itself, and ends
+        else:
+            os.write(2, _ABORTED.encode())
+        os._exit(_leaving[0] if _leaving else 1)
+
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, type(end)], None
+    libc.signal(signal.SIGABRT, end)
+    return end
 
 
 def _leave_to_jax() -> None:
@@ -255,7 +316,7 @@ def _connect_workers(timeout: float) -> None:
         )
 
 
-def _initialize(**cluster) -> None:
+def _initialize(timeout: float = _CONNECT_SECONDS, **cluster) -> None:
     """Connects the processes.
 
     Raises:
@@ -265,18 +326,20 @@ def _initialize(**cluster) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
-            initialization_timeout=_CONNECT_SECONDS,
+            initialization_timeout=int(timeout or _A_YEAR),
+            heartbeat_timeout_seconds=_SILENT_SECONDS,
             shutdown_timeout_seconds=_PART_SECONDS,
             **cluster,
         )
     except (RuntimeError, ValueError) as e:
         reason = str(e).partition("\n")[0]
-        raise DataError(f"the workers answer, but cannot be connected: {reason}") from e
+        raise DataError(f"the workers cannot be connected: {reason}") from e
+    _end_in_one_line()
 
 
-def _tpus() -> list[jax.Device]:
+def _tpus(timeout: float) -> list[jax.Device]:
     if "," in _hosts():
-        _initialize()
+        _initialize(timeout)
     try:
         return jax.devices("tpu")
     except RuntimeError as e:

@@ -224,9 +224,14 @@ def default_strategy() -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def make_deterministic() -> None:
-    """Lets the same operations give the same bits, in this process from now on."""
-    tf.config.experimental.enable_op_determinism()
+def make_deterministic(asked: bool | None) -> None:
+    """Lets the same operations give the same bits, in this process from now on.
+
+    Args:
+        asked: bool or None. Whether to; None: unless there is a GPU.
+    """
+    if asked or asked is None and not tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.enable_op_determinism()
 
 
 def bring_home(strategy: tf.distribute.Strategy, model: keras.Model) -> None:

@@ -7,8 +7,11 @@ import pytest
 
 pytest.importorskip("jax")
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, Stopped
 from albert_tf.training.jax import devices
+
+XlaError = devices.jax.errors.JaxRuntimeError
+LOST = "another worker of the run does not answer"
 
 
 @pytest.fixture
@@ -67,28 +70,66 @@ def test_a_server_that_does_not_answer_is_no_slice(metadata, monkeypatch):
 def test_only_a_slice_of_several_hosts_is_connected(monkeypatch, hosts, connects):
     connected = []
     monkeypatch.setattr(devices, "_hosts", lambda: hosts)
-    monkeypatch.setattr(devices, "_initialize", lambda: connected.append(True))
+    monkeypatch.setattr(devices, "_initialize", lambda _: connected.append(True))
     monkeypatch.setattr(devices.jax, "devices", lambda kind: [kind])
-    assert devices._tpus() == ["tpu"]
+    assert devices._tpus(600) == ["tpu"]
     assert bool(connected) == connects
 
 
 @pytest.mark.parametrize(
-    "error, is_lost",
+    "error, line, codes",
     [
-        (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), True),
-        (devices.jax.errors.JaxRuntimeError("UNAVAILABLE: closed"), True),
-        (devices.jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: memory"), False),
-        (ValueError("another"), False),
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed"), LOST, [1]),
+        (XlaError("UNAVAILABLE: closed"), LOST, [1]),
+        (XlaError("DEADLINE_EXCEEDED: barrier"), LOST, [1]),
+        (XlaError("INTERNAL: x\nCoordination service has stopped"), LOST, [1]),
+        (XlaError("INTERNAL: NCCL: remote process exited or"), LOST, [1]),
+        # What this worker alone has is said by it.
+        (XlaError("RESOURCE_EXHAUSTED: memory\nmore"), "XLA: RESOURCE_EXH.*ory$", [1]),
+        (XlaError("INTERNAL: UNAVAILABLE kernel"), "XLA: INTERNAL: UNA.*nel$", [1]),
+        # What all have, or what does not come from XLA.
+        (ValueError("another"), "^another$", []),
+        (Stopped("stopped"), "^stopped$", []),
+        # JAX would wait for the others at the exit, and abort.
+        (KeyboardInterrupt("interrupted"), "^interrupted$", [130]),
     ],
 )
-def test_a_lost_worker_is_named(monkeypatch, error, is_lost):
+def test_a_lost_worker_is_told_from_other_errors(monkeypatch, error, line, codes):
+    left = []
     monkeypatch.setattr(devices, "is_one_of_several", lambda given: True)
-    monkeypatch.setattr(devices.atexit, "register", lambda function: None)
-    expected = pytest.raises(DataError if is_lost else type(error))
-    with expected as found, devices.worker_errors(None):
+    monkeypatch.setattr(devices, "_leave_at_once", left.append)
+    expected = DataError if line == LOST or line[:3] == "XLA" else type(error)
+    with pytest.raises(expected, match=line), devices.worker_errors(None):
         raise error
-    assert ("another worker of the run" in str(found.value)) == is_lost
+    assert left == codes
+
+
+ABORTS = """
+import ctypes
+from albert_tf.training.jax import devices
+devices._end_in_one_line()
+ctypes.CDLL(None).abort()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_jax_aborts_says_why(run_python):
+    done = run_python("-c", ABORTS, KERAS_BACKEND="jax")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: JAX has ended this process")
+
+
+@pytest.mark.parametrize("timeout, expected", [(7.0, 7), (0, devices._A_YEAR)])
+def test_hosts_wait_as_long_as_they_are_told(monkeypatch, timeout, expected):
+    given = {}
+    monkeypatch.setattr(devices, "_hosts", lambda: "a,b")
+    monkeypatch.setattr(devices, "_end_in_one_line", lambda: None)
+    monkeypatch.setattr(devices.jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(devices.jax.distributed, "initialize", given.update)
+    monkeypatch.setattr(devices.jax, "devices", lambda kind: [kind])
+    devices._tpus(timeout)
+    assert given["initialization_timeout"] == expected
+    assert given["heartbeat_timeout_seconds"] == 40
 
 
 @pytest.mark.parametrize(

@@ -93,17 +93,16 @@ def test_two_workers_equal_one_device(whole, values, tmp_path):
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_worker_that_dies_ends_the_others(values, tmp_path, victim):
+@pytest.mark.parametrize("victim, number", [(0, 9), (1, 9), (1, signal.SIGSTOP)])
+def test_a_worker_that_dies_or_hangs_ends_the_others(values, tmp_path, victim, number):
     given = on_jax(values(tmp_path, "run", num_train_steps=400, eval_steps=400))
     processes = begin_all("pretrain", given, 2)
     wait_for_step(tmp_path / "run", 10, *processes)
-    processes.pop(victim).kill()
-    if victim == 0:  # JAX itself ends those that lose it, which coordinates
-        processes[0].communicate(timeout=150)
-        assert processes[0].returncode not in (0, None)
-        return
+    lost = processes.pop(victim)
+    lost.send_signal(number)
+    # JAX itself ends those that lose the first one, which coordinates.
     (line,) = refused(*processes, timeout=150)
+    lost.kill()
     assert "another worker of the run does not answer" in line
 
 

@@ -243,7 +243,7 @@ class AlbertConfig:
         """Returns the fields and a key that marks the dialect."""
         fields = dataclasses.asdict(self)
         if not self.position_offset:
-            del fields["position_offset"]  # which earlier versions do not know
+            del fields["position_offset"]
         return {"format": OURS, **fields}
 
     def to_json(self, path: str | os.PathLike) -> None:

@@ -207,7 +207,6 @@ def refuse_unfinished(path: str) -> None:
     """
     where = files.join(path, _RUN_FILE)
     record = files.read_record(where) if files.is_folder(path) else {}
-    # Folders of earlier versions, of another kind, held a record only when finished.
     if record.get("kind") == _FINETUNING and not record.get("finished"):
         raise _unfinished(path)
 

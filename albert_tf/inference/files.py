@@ -161,8 +161,6 @@ def answer_rows(
     recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
     del recorded["output_file"]
     recorded |= {"command": type(work).__name__, **(settings or {})}
-    if isinstance(work, PredictWork):
-        recorded["format of parts"] = 3
     return answer_file(work, source, output, recorded, bulk, overwrite)
 
 
@@ -322,7 +320,6 @@ def model_digest(path: str | os.PathLike) -> str:
             tokenizer.sha256,
             tokenizer.get_config(),
         ]
-        # Stopped runs have this digest on record, which is older than that of files.
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
         for name in sorted(checkpoint.tensors):
             value = np.ascontiguousarray(checkpoint.tensors[name].read())

@@ -23,7 +23,6 @@ _CLAIMED = "claimed"
 # Finished work, and all that a job writes until it ends.
 _PART = re.compile(r"(block|part)-[-\d]+(\.npz)?")
 _OWN = re.compile(r"(digests|group|job|rows|shard|text)-[-\da-f]+(\.[a-z]+)?")
-_OLD = re.compile(r"job\.pickle")  # of an earlier version
 _HALF = re.compile(r"\..+\.partial")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOST_DIFFERENCES = 5
@@ -225,7 +224,7 @@ def _check_new(existing: Sequence[str], overwrite: bool) -> None:
 
 def _is_ours(name: str) -> bool:
     """Returns whether a run may have written a file."""
-    is_known = any(one.fullmatch(name) for one in (_PART, _OWN, _OLD, _HALF))
+    is_known = any(one.fullmatch(name) for one in (_PART, _OWN, _HALF))
     return name == _SETTINGS or is_known or files.is_leftover(name)
 
 

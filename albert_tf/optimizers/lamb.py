@@ -77,15 +77,6 @@ class Lamb(AdamStyleOptimizer):
         config["exclude_from_layer_adaptation"] = list(self._adaptation_exclusions)
         return config
 
-    def load_own_variables(self, store) -> None:
-        """Restores the state; that of earlier versions had no trust ratios."""
-        known = self.variables[:-1]
-        if len(store.keys()) != len(known):
-            super().load_own_variables(store)
-            return
-        for i, variable in enumerate(known):
-            variable.assign(store[str(i)])
-
     def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
         self._step.ratios.clear()
         super()._backend_update_step(grads, trainable_variables, learning_rate)

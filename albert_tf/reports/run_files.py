@@ -118,7 +118,7 @@ class RunFiles:
 
     @functools.cached_property
     def clock(self) -> Clock | None:
-        """The time of training; None if the log lacks it, as earlier versions' do."""
+        """The time of training; None if the log lacks it."""
         steps, tokens = self.curve("train", _TOKENS)
         timed, speeds = self.curve("train", _SPEED)
         if not len(steps) or not np.array_equal(steps, timed):

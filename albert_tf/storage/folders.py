@@ -199,9 +199,7 @@ def leftovers(path: str | os.PathLike) -> list[str]:
     found = [files.join(path, name) for name in inside]
     if not files.is_remote(path):
         parent, name = os.path.split(os.path.abspath(path))
-        name = re.escape(name)
-        # Earlier versions had `old` without the dot. Digits alone may be a date.
-        ours = rf"(\.{name}\.(tmp|old)|{name}\.old(?=.*[a-f]))-[0-9a-f]{{8}}"
+        ours = rf"\.{re.escape(name)}\.(tmp|old)-[0-9a-f]{{8}}"
         names = files.list_folder(parent) if files.is_folder(parent) else []
         found += [os.path.join(parent, n) for n in names if re.fullmatch(ours, n)]
     return found
@@ -221,11 +219,7 @@ def tidy(path: str | os.PathLike) -> None:
     # Otherwise, an old folder next to it may be the only copy.
     whole = any(files.exists(files.join(path, n)) for n in (MANIFEST, "run.json"))
     for left in leftovers(path):
-        folder, name = os.path.split(left)
-        if ".old-" in name and not whole:
-            continue
-        # Without the dot it may be the user's, as `run.old-<commit>`; not inside a run.
-        if name[0] == "." or files.exists(files.join(folder, "run.json")):
+        if whole or ".old-" not in os.path.basename(left):
             files.remove_tree(left)
 
 

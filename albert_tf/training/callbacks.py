@@ -382,8 +382,7 @@ def _recorded(
     record = files.read_json(path)
     if record.get("metric") != metric:
         return []
-    # Earlier versions did not record all of it.
-    before = {**evaluated_on, **record.get(_EVALUATED_ON, {})}
+    before = record.get(_EVALUATED_ON, {})
     if before != evaluated_on:
         logging.warning(
             "%s: was measured on other examples, %s, than --eval_file, "

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from albert_tf.errors import require
@@ -127,7 +127,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     """
 
     kind: ClassVar[str] = "finetune"
-    retired: ClassVar[Mapping[str, Any]] = {"search": ()}
 
     do_lower_case: bool | None = setting(None, identity="tokenizer")
     keep_accents: bool | None = setting(None, identity="tokenizer")

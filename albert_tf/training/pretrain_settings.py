@@ -8,10 +8,9 @@ segments, and rows of short examples would be padding.
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from albert_tf.data.masking.config import MaskingConfig, most_predictions
+from albert_tf.data.masking.config import most_predictions
 from albert_tf.errors import require
 from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import setting
@@ -173,9 +172,6 @@ class PretrainSettings(TrainingSettings):
     fuse_elementwise: bool = setting(True, identity=False)
     deterministic: bool | None = setting(None, identity=False)
 
-    # Not a setting: what runs have whose record does not say it.
-    retired: ClassVar[Mapping[str, Any]] = {"masking_rules": "albert_tf"}
-
     def __post_init__(self):
         """Refuses settings that no run can have, before anything is read."""
         for name in ("input_file", "output_dir"):
@@ -268,12 +264,8 @@ class PretrainSettings(TrainingSettings):
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""
-        # Earlier versions recorded their default of 77.
-        found = {**super().identity(), "max_predictions_per_seq": self.num_predictions}
-        # They, not the name, decide: --masking=roberta once had those of the others.
-        rules = MaskingConfig.from_preset(self.masking or "albert").rules
-        others = rules != self.retired["masking_rules"]
-        return {**found, **({"masking_rules": rules} if others else {})}
+        # The number decides, not whether it was given.
+        return super().identity() | {"max_predictions_per_seq": self.num_predictions}
 
 
 # Stands in --input_file for the length of a phase.

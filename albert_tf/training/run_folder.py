@@ -46,11 +46,8 @@ _VERSIONS = "versions"
 _BY_VALUE = (True, "follows", _RECORDED := "recorded")
 # What a folder may hold that is free: a lock, and what a new disk has.
 _FREE = (LOCK_FILE, "lost+found")
-# Locks never taken, and half-written files, also those of earlier versions.
-_LEFTOVER = re.compile(
-    r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
-    r"|run\.json\.tmp-[0-9a-f]{8}"
-)
+# Locks never taken, and half-written files.
+_LEFTOVER = re.compile(r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial")
 # What only an unfinished run of fine-tuning needs.
 _TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS}
 # Files of such a run and of its model; the last two are what `evaluate --exits_curve`
@@ -70,9 +67,8 @@ class RunFolder:
     """Opens the folder of a run, or prepares to make it.
 
     A folder with another identity is refused, and nothing in it is touched. A setting
-    that is not on record had its default, or, of those that are none, its value in
-    `retired`. A setting that names content, such as a path, is compared itself only if
-    the content is not on record, as in runs of earlier versions. Settings that may be
+    that is not on record had its default. A setting that names content, such as a path,
+    is compared itself only if the content is not on record. Settings that may be
     computed from others, or from the content, are compared last, so that what is named
     is what was given.
 
@@ -142,8 +138,7 @@ class RunFolder:
     def check_content(self, content: Mapping[str, Any]) -> None:
         """Compares the content that the run depends on with what is on record.
 
-        Then the settings that follow from it. What is not on record, because an earlier
-        version did not know it, is not compared.
+        Then the settings that follow from it. What is not on record is not compared.
 
         Args:
             content: dict. Digests, or dicts of values, by name. `begin` records it.
@@ -314,11 +309,10 @@ class RunFolder:
 
     def _check_settings(self, names: Iterable[str]) -> None:
         recorded, content = self._recorded["settings"], self._recorded["content"]
-        retired = _as_read(self.settings.retired)
-        defaults = retired | _as_read(self.settings.defaults())
+        defaults = _as_read(self.settings.defaults())
         for name in names:
             old = recorded.get(name, defaults.get(name))
-            new = self.identity.get(name, retired.get(name))
+            new = self.identity.get(name)
             if old == new or self._content_of.get(name) in content:
                 continue
             self._changed[name] = old
@@ -426,7 +420,6 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
     path = settings.output_dir.rstrip("/") or "/"
     if not files.is_remote(path):
         path = os.path.realpath(path)
-        folders.restore(path)  # an earlier version may have been killed renaming it
     names = files.list_folder(path) if files.is_folder(path) else [path]
     used = any(not (name in _FREE or files.is_leftover(name)) for name in names)
     if used and files.exists(path) and not is_run(path):

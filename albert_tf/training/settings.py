@@ -1,7 +1,6 @@
 """The settings that pretraining and fine-tuning share, checked without TensorFlow."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf.config import AlbertConfig
@@ -130,8 +129,6 @@ class TrainingSettings:
     max_grad_norm_ratio: ClassVar[float] = 0.0
     # What `run.json` says the run does; of a run of pretraining it says nothing.
     kind: ClassVar[str] = ""
-    # Settings of earlier versions, with the value of a run that is one of today.
-    retired: ClassVar[Mapping[str, Any]] = {}
 
     def check_training(self) -> None:
         """Raises a UsageError if a value is out of its range, or does not fit others.

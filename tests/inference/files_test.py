@@ -194,13 +194,8 @@ def test_a_bad_row_is_named_and_parts_are_kept(tmp_path, model):
     with pytest.raises(DataError, match="in.jsonl: line 12: text: expected text"):
         predict(model("single"), str(path), output)
     assert (tmp_path / "out.tsv.parts" / "part-000000").exists()
-    recorded = files.read_record(str(tmp_path / "out.tsv.parts" / "settings.json"))
-    assert recorded["format of parts"] == 3
     with pytest.raises(DataError, match="line 12: text: expected text, re[^(]*$"):
         embed(model("single"), str(path), str(tmp_path / "v.npy"))
-    # Those of vectors, and of a SavedModel, are as in earlier versions.
-    recorded = files.read_record(str(tmp_path / "v.npy.parts" / "settings.json"))
-    assert "format of parts" not in recorded
     path.write_text(good)
     summary = predict(model("single"), str(path), output)
     assert (summary.rows, summary.resumed) == (11, 7)

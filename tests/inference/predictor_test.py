@@ -129,7 +129,7 @@ def test_bad_input_is_the_affair_of_each_command(tokenizer):
     given = dataclasses.replace(task.options, on_bad_input="skip")
     record = saved.describe(dataclasses.replace(task, options=given))
     assert "on_bad_input" not in record["options"]
-    record["options"]["on_bad_input"] = "skip"  # of earlier versions
+    record["options"]["on_bad_input"] = "skip"  # by hand
     model = make_model("question_answering", task)
     model.task = record | {"options": {**record["options"], "max_seq_length": 40}}
     short = {"max_query_length": 8, "doc_stride": 9}

@@ -199,7 +199,7 @@ def test_what_comes_into_the_folder_during_a_run_is_kept(tmp_path):
     assert path.read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["", ".settings.json.0123.partial", "job.pickle"])
+@pytest.mark.parametrize("name", ["", ".settings.json.0123.partial"])
 def test_what_a_killed_run_leaves_of_its_folder_goes(tmp_path, name):
     (tmp_path / "out.txt.parts").mkdir()
     if name:

@@ -199,29 +199,6 @@ def test_config_round_trip(name):
     assert type(optimizer).from_config(optimizer.get_config()).clip_norm == 0.5
 
 
-def test_state_of_lamb_without_trust_ratios_is_restored():
-    variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
-
-    def make():
-        optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9)
-        optimizer.build([variable])
-        return optimizer
-
-    one, other = make(), make()
-    one.apply([tf.ones((3, 2))], [variable])
-    names = {"iteration", "last_global_norm", "kernel_m", "kernel_v"}
-    assert {v.name for v in one.variables} == names | {"last_trust_ratios"}
-    store = {str(i): keras.ops.convert_to_numpy(v) for i, v in enumerate(one.variables)}
-    other.load_own_variables(store)
-    assert np.array_equal(one.last_trust_ratios, other.last_trust_ratios)
-    store.popitem()
-    other = make()
-    other.load_own_variables(store)
-    for mine, old in zip(other.variables[:-1], one.variables[:-1], strict=True):
-        np.testing.assert_array_equal(mine, old)
-    assert int(other.iterations) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

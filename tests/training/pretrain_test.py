@@ -167,7 +167,7 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplo
     names = sorted(path.name for path in run.iterdir())
     weights.write_bytes(b"")
     os.rename(run / "best", run / ".best.old-0123abcd")
-    for name in (".best.tmp-0123abcd", "model.old-0123abcd"):
+    for name in (".best.tmp-0123abcd", ".model.old-0123abcd"):
         (run / name).mkdir()
     (run / ".run.json.0123abcd.partial").touch()
     (run / ".lock").write_text("{}")

@@ -105,16 +105,6 @@ def test_a_run_from_before_a_setting_existed_may_continue(tmp_path):
         open_folder(tmp_path)
 
 
-def test_a_setting_that_is_gone_must_have_had_its_default(tmp_path):
-    given = FinetuneSettings(output_dir=str(tmp_path))
-    RunFolder(given).begin()
-    edit(tmp_path, lambda record: record["settings"].update(search=[]))
-    RunFolder(given)
-    edit(tmp_path, lambda record: record["settings"].update(search=["x"]))
-    with pytest.raises(UsageError, match=r"--search=\['x'\]; received --search=\[\]"):
-        RunFolder(given)
-
-
 CONTENT = {"data": {"records": "a" * 64}, "config": {"hidden_size": 12}}
 
 
@@ -140,7 +130,7 @@ LATER = {
             *({}, {"config": {"hidden_size": 16}}),
             r"with config: hidden_size=12; received 16 \(--preset=albert_base\)",
         ),
-        # What an earlier version did not record is not compared.
+        # What is not on record is not compared.
         ({}, LATER, None),
     ],
 )
@@ -151,14 +141,6 @@ def test_a_run_is_known_by_its_content(tmp_path, changes, content, message):
     refused = pytest.raises(UsageError, match=message)
     with refused if message else contextlib.nullcontext():
         open_folder(tmp_path, **changes).check_content({**CONTENT, **content})
-
-
-def test_a_run_of_an_earlier_version_is_compared_by_its_paths(tmp_path):
-    open_folder(tmp_path).begin()
-    edit(tmp_path, lambda record: record.pop("content"))
-    open_folder(tmp_path).check_content(CONTENT)
-    with pytest.raises(UsageError, match="--input_file='data'; received .*'other'"):
-        open_folder(tmp_path, input_file="other")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": 3}'])
@@ -172,7 +154,7 @@ def test_what_a_run_killed_at_its_start_leaves_behind_is_no_other_run(
     tmp_path, monkeypatch
 ):
     for name in (
-        *("run.json.tmp-0123abcd", ".run.json.0123abcd.partial", ".lock"),
+        *(".run.json.0123abcd.partial", ".lock"),
         *(".lock-0123abcd", "..lock.0123abcd.partial"),
     ):
         (tmp_path / name).write_text("{")
@@ -423,14 +405,6 @@ def test_a_refused_command_leaves_the_old_run_alone(once, finished, tmp_path):
         with pytest.raises(UsageError):
             once(new, overwrite=True, seed=9, **change)
     assert {path.name: path.stat().st_mtime for path in new.iterdir()} == before
-
-
-@pytest.mark.parametrize("old", ["new.old-0123abcd", ".new.old-0123abcd"])
-def test_an_interrupted_replacement_is_undone(once, finished, tmp_path, old):
-    shutil.copytree(finished[0], tmp_path / old)
-    with pytest.raises(UsageError, match="holds another run"):
-        once(tmp_path / "new")
-    assert (tmp_path / "new" / "model.safetensors").exists()
 
 
 def test_runs_that_start_together_do_not_refuse_each_other(tables, tmp_path):

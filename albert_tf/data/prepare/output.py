@@ -156,7 +156,7 @@ def summarize(paths: Sequence[str]) -> Summary:
     )
     for path in paths:
         header = _read(path, ())[0]
-        source = header.get("source", 0)  # earlier versions wrote none
+        source = header["source"]
         for split in SPLITS:
             part = header["splits"].get(split)
             counts = part["counts"] if part else {}

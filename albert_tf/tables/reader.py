@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -24,13 +25,20 @@ from albert_tf.tables.columns import (
     find_column,
     usual_name,
 )
-from albert_tf.tables.text_stream import TextStream, read_text, split_lines
+from albert_tf.tables.text_stream import (
+    MAX_ROW_BYTES,
+    TextStream,
+    read_text,
+    split_lines,
+    without_mark,
+)
 from albert_tf.wording import list_counts
 
 # Longest cell the csv module accepts. Its default, 131,072, is too short for some
 # documents.
 _LONGEST_CELL = 1 << 24
 _ANY_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_HALF = re.compile("[\ud800-\udfff]")
 # Rows of Parquet that are read at once where the whole file is one portion.
 _PARQUET_ROWS = 1 << 14
 _CLASS_COLUMNS = ["text", "label", "file"]
@@ -97,9 +105,10 @@ class ColumnReader:
         self._short_rows = short_rows
         self._bad = bad or BadRows(REFUSE)
         self._kind = kind or file_format(self.path)
-        self._text = text or TextStream(self.path)
+        self._text = text or TextStream(self.path, self._bad, MAX_ROW_BYTES, rows=True)
         self._raw = raw
         self._may_be_empty = may_be_empty
+        self._at_header = False
         self._share = 0.0  # of the rows of Parquet that were read
 
     def fraction(self) -> float:
@@ -127,7 +136,9 @@ class ColumnReader:
         unit, names, index, expected = next(rows)
         places = range(len(index)) if typed else index.values()
         is_empty = not self._may_be_empty
+        counts: Counter[str] = Counter()
         while True:
+            before = counts
             lines: list = []
             values: dict[str, list] = {key: [] for key in index}
             portion = itertools.islice(rows, size)
@@ -137,8 +148,9 @@ class ColumnReader:
                     column += [row[i] for _, row in part]
             if not lines:
                 break
-            is_empty, counts = False, dict(self._bad.counts)
-            yield Columns(self.path, tuple(names), values, lines, unit, counts, index)
+            is_empty, counts = False, Counter(self._bad.counts)
+            new = dict(counts - before)
+            yield Columns(self.path, tuple(names), values, lines, unit, new, index)
         counts = self._bad.counts
         more = f" ({list_counts(counts)})" if counts else ""
         rule = f"{self.path}: expected {expected}, received none{more}"
@@ -181,8 +193,10 @@ class ColumnReader:
             delimiter = "\t" if self._kind == "tabs" else ","
         is_one = len(delimiter) == 1 and delimiter not in '"\r\n'
         require(is_one, "delimiter must be one character", delimiter)
-        rows = (_csv_rows if quoting else _split_rows)(self._text, delimiter)
+        rows = (self._csv_rows if quoting else self._split_rows)(delimiter)
+        self._at_header = header
         first = next(rows, None)
+        self._at_header = False
         rule = f"{path}: expected a table with rows, received an empty file"
         require(first, rule, error=DataError)
         names = first[1]
@@ -206,7 +220,7 @@ class ColumnReader:
         if first.lstrip()[:1] == "[":
             unit, items = "row", _json_list(self.path, "".join(pieces))
         else:
-            unit, items = "line", _json_lines(pieces)
+            unit, items = "line", self._json_lines(pieces)
         objects = self._objects(unit, items)
         start = list(itertools.islice(objects, size))
         names = list(dict.fromkeys(name for _, one in start for name in one))
@@ -267,6 +281,88 @@ class ColumnReader:
                 done += len(batch)
                 self._share = done / table.metadata.num_rows
 
+    def _split_rows(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+        """Yields (line number, cells) of every line that is not blank."""
+        for number, line in enumerate(self._text.lines(), 1):
+            if self._is_used(line, not line):
+                yield number, line.split(delimiter)
+
+    def _csv_rows(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+        """Yields (number of its last line, cells) of every row that is not blank."""
+        before = csv.field_size_limit(_LONGEST_CELL)
+        lines: list[str] = []  # of the row
+        is_quoted, width = False, 0
+
+        def watched() -> Iterator[str]:
+            for piece in self._text.pieces():
+                # Every carriage return ends a line.
+                for line in _ANY_LINE.findall(piece):
+                    lines.append(line)
+                    yield without_mark(line)[0]
+
+        reader = csv.reader(watched(), delimiter=delimiter, strict=True)
+        try:
+            for cells in reader:
+                width = width or lines[0].count(delimiter) + 1
+                if len(lines) == 1:
+                    is_quoted |= lines[0].count(delimiter) >= len(cells)
+                elif not is_quoted:
+                    self._check_lines(lines, reader.line_num, width, delimiter)
+                if len(lines) > 1:
+                    self._bad.counts["rows of several lines"] += 1
+                if all(self._is_used(line, not cells) for line in lines):
+                    # Between two rows others may read files of their own.
+                    csv.field_size_limit(before)
+                    yield reader.line_num, cells
+                    csv.field_size_limit(_LONGEST_CELL)
+                lines.clear()
+        except csv.Error as e:
+            start = reader.line_num - len(lines) + 1
+            raise DataError(
+                f"{self.path}: line {start}: not CSV: {e} (if quotes are ordinary "
+                "characters in this file, use --noquoting)"
+            ) from None
+        finally:
+            csv.field_size_limit(before)
+
+    def _check_lines(
+        self, lines: Sequence[str], last: int, width: int, delimiter: str
+    ) -> None:
+        """Refuses a row of several lines most of which are rows.
+
+        A quotation mark that is an ordinary character makes one row of all lines up to
+        the next one. A comma with a space behind it is one of the text.
+        """
+        end = re.compile(re.escape(delimiter) + r"(?=\S)" * (delimiter != "\t"))
+        widths = [len(end.findall(line)) + 1 for line in lines if line.strip()]
+        if width > 1 and 2 * widths.count(width) > len(widths):
+            raise DataError(
+                f"{self.path}: lines {last - len(lines) + 1} to {last}: one row, by "
+                f"its quotes, but these are lines of {width} cells; if quotes are "
+                "ordinary characters in this file, use --noquoting; if a cell has "
+                "several lines, write the table as .jsonl or .parquet"
+            )
+
+    def _json_lines(self, pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
+        """Yields the values of lines that are not blank, or the errors they cause."""
+        for number, line in enumerate(split_lines(pieces), 1):
+            if self._is_used(line, not line.strip()):
+                try:
+                    item = json.loads(line)
+                except (ValueError, RecursionError) as e:
+                    item = e
+                yield number, item
+
+    def _is_used(self, line: str, is_blank: bool) -> bool:
+        """Returns whether a line is neither blank nor bad, and counts it otherwise."""
+        _, problem = without_mark(line)
+        if problem:
+            require(not self._at_header, problem[1], error=DataError)
+            self._bad.report(*problem)
+        elif is_blank:
+            self._bad.counts["blank lines"] += 1
+        return not (problem or is_blank)
+
     def _resized(self, line: int, row: list[str], width: int) -> list[str] | None:
         """Returns a row of cells made as wide as the table; None leaves it out."""
         counts = self._bad.counts
@@ -288,7 +384,10 @@ class ColumnReader:
         exact = [key in self._exact for key in index]
         for number, row in rows:
             try:
-                values = list(map(_plain, row, exact))
+                values = [
+                    _plain(x, self._bad.counts, e)
+                    for x, e in zip(row, exact, strict=True)
+                ]
             except (ValueError, RecursionError) as e:
                 reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
                 where = f"{self.path}: {unit} {number}"
@@ -366,38 +465,6 @@ def _python_values(column: Any) -> list:
         return [value for one in single for value in _python_values(one)]
 
 
-def _split_rows(text: TextStream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line number, cells) of every line that is not blank."""
-    for number, line in enumerate(text.lines(), 1):
-        if line:
-            yield number, line.split(delimiter)
-
-
-def _csv_rows(text: TextStream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of its last line, cells) of every row that is not blank."""
-    before = csv.field_size_limit(_LONGEST_CELL)
-    try:
-        # Every carriage return ends a line.
-        lines = (line for piece in text.pieces() for line in _ANY_LINE.findall(piece))
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        start = 1
-        try:
-            for cells in reader:
-                if cells:
-                    # Between two rows others may read files of their own.
-                    csv.field_size_limit(before)
-                    yield reader.line_num, cells
-                    csv.field_size_limit(_LONGEST_CELL)
-                start = reader.line_num + 1
-        except csv.Error as e:
-            raise DataError(
-                f"{text.path}: line {start}: not CSV: {e} (if quotes are ordinary "
-                "characters in this file, use --noquoting)"
-            ) from None
-    finally:
-        csv.field_size_limit(before)
-
-
 def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
     try:
         yield from enumerate(json.loads(text), 1)
@@ -405,29 +472,27 @@ def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path}: not JSON: {e}") from None
 
 
-def _json_lines(pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """Yields the values of lines that are not blank, or the errors they cause."""
-    for number, line in enumerate(split_lines(pieces), 1):
-        if line.strip():
-            try:
-                item = json.loads(line)
-            except (ValueError, RecursionError) as e:
-                item = e
-            yield number, item
+def whole_characters(text: str, counts: Counter[str]) -> str:
+    """Returns text with spaces for halves of characters, which JSON can contain."""
+    if not text.isascii():
+        text, halves = _HALF.subn(" ", text)
+        if halves:
+            counts["surrogates_replaced"] += halves
+    return text
 
 
-def _plain(value: Any, exact: bool = False) -> Any:
+def _plain(value: Any, counts: Counter[str], exact: bool) -> Any:
     """Returns a str, a list or None; if `exact`, also a bool or a finite number."""
     if isinstance(value, str):
-        if not value.isascii():
-            value.encode()  # refuses half of a surrogate pair
-        return value
+        if "\0" in value:
+            raise ValueError("expected text, received a NUL character")
+        return whole_characters(value, counts)
     if value is None or (exact and isinstance(value, int)):
         return value
     if exact and isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
-        return [_plain(item, exact) for item in value]
+        return [_plain(item, counts, exact) for item in value]
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, bool):

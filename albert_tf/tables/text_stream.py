@@ -17,6 +17,10 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Stands for a line that is too long; no UTF-8 text starts like this.
 _TOO_LONG = b"\xff..."
+# Bytes of the longest line of rows.
+MAX_ROW_BYTES = 64 << 20
+# Sets apart what is wrong with a line that is not text; no text has this character.
+_MARK = "\0"
 
 
 class TextStream:
@@ -27,8 +31,10 @@ class TextStream:
         bad: `BadRows` or None. What to do with lines that are not text, and where lines
             that were cut are counted. Default: stop.
         longest: int or None. Bytes of a line, which needs as much memory.
-        cuts: bool. Whether a longer line is cut, at white space if there is any;
-            otherwise it cannot be used.
+        rows: bool. Whether lines are rows, or parts of rows. A longer line cannot be
+            used then; otherwise it is cut, at white space if there is any. A line that
+            `bad` skips stays where it is, for `without_mark`, so that the whole row is
+            left out.
         hashes: bool. Whether to compute `sha256`.
 
     Attributes:
@@ -42,7 +48,7 @@ class TextStream:
         path: str,
         bad: BadRows | None = None,
         longest: int | None = None,
-        cuts: bool = True,
+        rows: bool = False,
         hashes: bool = False,
     ):
         self.path = path
@@ -50,7 +56,7 @@ class TextStream:
         self.sha256 = hashlib.sha256()
         self._bad = bad
         self._longest = longest
-        self._cuts = cuts
+        self._rows = rows
         self._hashes = hashes
 
     def fraction(self) -> float:
@@ -81,7 +87,7 @@ class TextStream:
                 size += len(block)
                 if self._longest is None or size < self._longest:
                     continue
-                if not self._cuts:
+                if self._rows:
                     rest = [_TOO_LONG]
                     continue
                 self._bad.counts["lines_cut"] += 1
@@ -152,7 +158,11 @@ class TextStream:
             problem = f"{self.path}: line {number}: {problem}"
             if self._bad is None:
                 raise DataError(problem)
-            self._bad.report(reason, problem)
+            if self._rows and self._bad.action == "skip":
+                text = line.decode(errors="replace")
+                texts.append(_MARK.join(["", reason, problem, text]))
+            else:
+                self._bad.report(reason, problem)
         return "\n".join(texts)
 
 
@@ -184,6 +194,14 @@ def _cut_point(line: bytes) -> int:
             end -= 1  # not inside a character
         end = end - 1 if line[end - 1] >= 0xC0 else len(line)
     return end
+
+
+def without_mark(line: str) -> tuple[str, tuple[str, str] | None]:
+    """Returns a line of rows, and reason and message if it was not text."""
+    if not line.startswith(_MARK):
+        return line, None
+    _, reason, problem, line = line.split(_MARK, 3)
+    return line, (reason, problem)
 
 
 def read_text(path: str) -> str:

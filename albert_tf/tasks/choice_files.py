@@ -3,12 +3,12 @@
 Legend: `N` questions, `K` choices, which may differ from question to question.
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -170,8 +170,9 @@ def open_choice_table(
             make = functools.partial(
                 _question, table, named, columns, endings, labels, ids, first
             )
-            rows = bad.usable(_BAD, range(len(table)), make, table.where)
-            yield _examples(table.path, rows, bad)
+            unusable = BadRows(on_bad_input, Counter(table.skipped))
+            rows = unusable.usable(_BAD, range(len(table)), make, table.where)
+            yield _examples(table.path, rows, unusable)
             first += len(table)
 
     return Portions(portions, lambda: reader.fraction() if reader else 0.0)
@@ -405,7 +406,7 @@ class RaceSource(FileSource):
 
     def _examples(self, articles: Iterable[Article], path: str) -> ChoiceExamples:
         """Returns the questions of articles, of which no id may occur twice."""
-        bad, ids = BadRows(self.on_bad_input), collections.defaultdict(Ids)
+        bad, ids = BadRows(self.on_bad_input), defaultdict(Ids)
 
         def questions(numbered: tuple[int, Article]) -> list[tuple]:
             number, (where, level, article) = numbered

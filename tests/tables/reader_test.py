@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -196,7 +197,11 @@ BAD_ROWS = {
     "broken.jsonl": (b'{"a":\n', "line 6: not JSON"),
     "number.jsonl": (b"3\n", "line 6: expected a JSON object, received int"),
     "dict.jsonl": (b'{"a": {"b": 1}}\n', "line 6: expected text, a number"),
-    "half.jsonl": (b'{"a": "\\ud800"}\n', "line 6: .*surrogates"),
+    "nul.jsonl": (b'{"a": "\\u0000"}\n', "line 6: .*a NUL character"),
+    "latin.jsonl": (b'{"a": "\xe9"}\n', "line 6: not UTF-8"),
+    "latin.csv": (b"\xe9\n", "line 7: not UTF-8"),
+    "quoted.csv": (b'"1\n\xe9\n2"\n', "line 8: not UTF-8"),
+    "nul.csv": (b"\x002\n", "line 7: a NUL byte"),
     "deep.jsonl": (b'{"a": ' + b"[" * 90_000, "line 6: not JSON"),
     "items.json": (b", []]", "row 6: expected a JSON object, received list"),
     "long.csv": (b"1,2\n", "line 7: expected 1 columns, received 2"),
@@ -204,7 +209,8 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-def test_bad_rows_are_named_or_left_out(tmp_path, name):
+def test_bad_rows_are_named_or_left_out(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(text_stream, "_BLOCK", 5)
     bad, message = BAD_ROWS[name]
     good = {"jsonl": b'{"a": 1}\n' * 5, "csv": b"a\n" + b"1\n" * 5}
     good["json"] = b"[" + b", ".join([b'{"a": 1}'] * 5)
@@ -218,14 +224,60 @@ def test_bad_rows_are_named_or_left_out(tmp_path, name):
         assert "\n" not in str(caught.value)
     left = read_columns(path, ["a"], on_bad_input="skip")
     assert left.values == {"a": ["1"] * 5}
-    assert sum(left.skipped.values()) == 1
+    left_out = Counter(left.skipped) - Counter({"rows of several lines": 1})
+    assert sum(left_out.values()) == 1
+
+
+# What was not left out, but what somebody might want to know.
+COUNTED = {
+    "blank.csv": (b"a\n1\n\n\n2\n", ["1", "2"], {"blank lines": 2}),
+    "blank.jsonl": (b'{"a": 1}\n\n{"a": 2}\n', ["1", "2"], {"blank lines": 1}),
+    "lines.csv": (b'a,b\n"x, y\nz",\n', ["x, y\nz"], {"rows of several lines": 1}),
+    # Quotes enclose delimiters here, so they are not ordinary characters.
+    "quoted.csv": (
+        b'a,b\n"x,y",\n"x,y\nz",1\n',
+        ["x,y", "x,y\nz"],
+        {"rows of several lines": 1},
+    ),
+    "half.jsonl": (
+        b'{"a": "x\\ud83dy"}\n{"a": ["\\udc00"]}\n',
+        ["x y", [" "]],
+        {"surrogates_replaced": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_is_read_in_another_way_is_counted(tmp_path, name):
+    content, values, counts = COUNTED[name]
+    table = read_columns(write(tmp_path, name, content), ["a"])
+    assert (table.values["a"], table.skipped) == (values, counts)
+    # Each portion has its own.
+    portions = ColumnReader(tmp_path / name, ["a"]).portions(1)
+    total = sum((Counter(one.skipped) for one in portions), Counter())
+    assert total == counts
+
+
+def test_a_line_that_is_too_long_needs_no_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("albert_tf.tables.reader.MAX_ROW_BYTES", 5000)
+    monkeypatch.setattr(text_stream, "_BLOCK", 1000)
+    lines = b"a\n1\n" + b"x" * 20_000 + b"\n2\n"
+    path = write(tmp_path, "a.csv.gz", gzip.compress(lines))
+    with pytest.raises(DataError, match="line 3: a line of more than 5000 bytes"):
+        read_columns(path)
+    left = read_columns(path, on_bad_input="skip")
+    assert (left.values["a"], left.skipped) == (["1", "2"], {"lines_too_long": 1})
 
 
 UNREADABLE = {
-    "nul.csv": (b"a\n" + b"1\n" * 30 + b"\x002\n", "line 32: a NUL byte"),
     "zeros.csv": (bytes(99), "line 1: a NUL byte"),
     "wide.csv": ("a\n".encode("utf-16"), "UTF-16"),
-    "latin.jsonl": (b'{"a": 1}\n' * 5 + b'{"a": "\xe9"}\n', "line 6: not UTF-8"),
+    "header.csv": (b"a,\xe9\n1,2\n", "line 1: not UTF-8"),
+    "swallowed.csv": (
+        b'a,y\n1,2\n"3,4\n5,6\n7",8\n',
+        "lines 3 to 5: one row, by its quotes, .*--noquoting",
+    ),
+    "first.tsv": (b'"a\tb\n1\t2\n3"\t4\n', "lines 1 to 3: one row"),
     "quote.csv": (b"a\n" + b"1\n" * 5 + b'"x\n', "line 7: not CSV: unexpected end"),
     "cut.csv.gz": (gzip.compress(b"a\n" * 99, mtime=0)[:-9], "truncated gzip"),
     "cut.json": (b'[{"a": 1},', "not JSON"),

@@ -39,7 +39,7 @@ from albert_tf.storage import files, streams
 from albert_tf.tables.column_settings import LayoutSettings, ReadingSettings
 from albert_tf.tables.columns import BadRows
 from albert_tf.tables.reader import ColumnReader
-from albert_tf.tables.text_stream import TextStream
+from albert_tf.tables.text_stream import MAX_ROW_BYTES, TextStream
 from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.wording import count_of
 
@@ -238,9 +238,9 @@ class Corpus:
         """Yields the texts of a file, and keeps the digest of its bytes."""
         name, kind, settings = *source[:2], self.settings
         is_lines = kind not in _ROW_FORMATS
-        most = formats.MAX_LINE_BYTES if is_lines else formats.MAX_JSON_BYTES
+        most = formats.MAX_LINE_BYTES if is_lines else MAX_ROW_BYTES
         bad = self._bad if is_lines else BadRows(self._bad.action)
-        stream = TextStream(name, bad, most, cuts=is_lines, hashes=True)
+        stream = TextStream(name, bad, most, rows=not is_lines, hashes=True)
         if kind == "wikiextractor":
             yield from formats.read_wikiextractor(stream.lines(), self.counts)
         elif kind in formats.PLAIN:

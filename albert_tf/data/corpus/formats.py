@@ -13,20 +13,17 @@ from collections.abc import Iterator
 from albert_tf.errors import DataError
 from albert_tf.tables import tfds_source
 from albert_tf.tables.columns import BadRows, did_you_mean
-from albert_tf.tables.reader import ColumnReader
+from albert_tf.tables.reader import ColumnReader, whole_characters
 from albert_tf.tables.text_stream import TextStream
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
-# A JSON object cannot be cut; a longer line is bad input.
-MAX_JSON_BYTES = 64 << 20
 # A longer document is split.
 DOCUMENT_CHARS = 1 << 18
 # A paragraph without a blank line ends with the first full sentence after this.
 _PARAGRAPH_CHARS = 8192
 _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
-_HALF = re.compile("[\ud800-\udfff]")
 _SAMPLE = 1 << 16
 # A line of more characters was not wrapped.
 _UNWRAPPED = 200
@@ -240,10 +237,7 @@ def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str |
             elif "\0" in text:
                 reason, rule = "rows_with_nul_bytes", "text, received a NUL character"
             else:
-                if not text.isascii():
-                    # JSON can contain halves of UTF-16 pairs, which UTF-8 cannot.
-                    text, halves = _HALF.subn(" ", text)
-                    bad.counts["surrogates_replaced"] += halves
+                text = whole_characters(text, bad.counts)
                 yield from text_paragraphs(text, bad.counts)
                 continue
             where = f"{rows.where(number)}: column {column!r} (--text_column)"

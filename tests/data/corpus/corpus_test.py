@@ -89,7 +89,7 @@ LEFT_OUT = ("surrogates_replaced", "lines_with_nul_bytes", "lines_without_text")
 TABLE = 'text{0}label\n"A film,\nseen. Twice."{0}1\nShort.\n'
 FILM = (
     [["A film,", "seen. Twice."]],
-    {"rows of another width": 1},
+    {"rows of another width": 1, "rows of several lines": 1},
     "line 4: expected 2 columns, received 1",
 )
 
@@ -101,7 +101,7 @@ FILM = (
             "a.jsonl",
             '{"text": "a\\u0000b"}\n\n{"text": "Half \\ud83d of."}\n{"text": 5}',
             [["Half   of."]],
-            dict.fromkeys(LEFT_OUT, 1),
+            dict.fromkeys([*LEFT_OUT, "blank lines"], 1),
             "line 1: column 'text' .* must contain text, received a NUL",
         ),
         (
@@ -156,7 +156,7 @@ def test_a_field_of_json_lines_has_exactly_the_name_given(tmp_path, field):
 
 
 def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "MAX_JSON_BYTES", 5000)
+    monkeypatch.setattr("albert_tf.data.corpus.corpus.MAX_ROW_BYTES", 5000)
     monkeypatch.setattr(text_stream, "_BLOCK", 1000)
     rows = [{"text": "One."}, {"text": "Two. " * 4000}, {"text": "Three."}]
     path = _write(tmp_path / "a.jsonl", _json(rows))

@@ -22,7 +22,7 @@ GROUPS = {
         "input_format source_temperature input_file_mode dev_fraction "
         "max_train_examples table_kind "
         "context_column question_column choice_columns tokens_column tags_column "
-        "id_column labels many_labels label_separator skip_label "
+        "id_column labels many_labels label_columns label_separator skip_label "
         "problem_type delimiter header quoting download tfds_data_dir",
     ),
     "model": (

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import file_format, find_column
 from albert_tf.tables.reader import open_parquet
@@ -24,6 +24,45 @@ _HEADER = "dataset_info.json"
 def are_ids(labels: Iterable) -> bool:
     """Returns whether all labels, which may be nested, are class ids."""
     return all(map(_ID.fullmatch, set(_flat(labels)) - {""}))
+
+
+def are_vectors(labels: Iterable) -> bool:
+    """Returns whether rows have 0 or 1 for each class, instead of labels."""
+    rows = [row for row in labels if not isinstance(row, str)]
+    lengths = {len(row) for row in rows}
+    repeated = any(len(set(row)) < len(row) for row in rows)
+    is_one = len(lengths) == 1 and min(lengths) > 1
+    values = set(_flat(rows))
+    is_bits = values <= {"0", "1"} or values <= {"true", "false"}
+    return is_bits and (repeated or is_one)
+
+
+def of_vectors(
+    path: str,
+    column: str,
+    rows: Sequence[Sequence[str]],
+    given: Sequence[str],
+    known: Mapping[str, str],
+) -> tuple[list[tuple[str, ...]], dict[str, str]]:
+    """Returns the names of the classes for which rows have a 1, and all names by index.
+
+    Args:
+        path, column, given, known: As for `find_names`.
+        rows: sequence. Labels that are vectors; kept if nobody names the classes.
+
+    Raises:
+        DataError: If a row does not have a number for each class.
+    """
+    names = tuple(given) or tuple(known.values()) or _stored_names(path, column)
+    names = names or _listed_names(path)[1]
+    if not names:
+        return list(rows), {}
+    for row in rows:
+        rule = f"{path}: expected 0 or 1 for each of {', '.join(names):.200}"
+        require(len(row) == len(names), rule, list(row), error=DataError)
+    pairs = (zip(row, names, strict=True) for row in rows)
+    labels = [tuple(name for x, name in pair if x in ("1", "true")) for pair in pairs]
+    return labels, {str(i): name for i, name in enumerate(names)}
 
 
 def find_names(

@@ -233,5 +233,8 @@ def find_column(
             rule += " (--delimiter sets another separator)"
         else:
             rule += " (--noheader reads a table without names, by column numbers)"
+    if wanted == "label":
+        rule += "; --label_column names another, --label_columns=A,B,... those with "
+        rule += "0 or 1 for each label"
     rule = rule if len(rule) <= 400 else f"{rule[:400]} ..."
     raise DataError(f"{path}: no column {wanted!r}; expected {rule}")

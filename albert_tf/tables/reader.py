@@ -206,11 +206,9 @@ class ColumnReader:
         index = self._find(names, header or is_text)
         yield "line", names, index, "rows below the header"
         width = len(names)
-        for place in rows:
-            if len(place[1]) == width:
-                yield place
-            elif row := self._resized(*place, width):
-                yield place[0], row
+        for line, row in rows:
+            if len(row) == width or (row := self._resized(line, row, width)):
+                yield line, row
 
     def _json(self, size: int | None) -> Iterator[Any]:
         """Reads one object per line, or a list of objects."""

@@ -16,9 +16,10 @@ import numpy as np
 from absl import logging
 
 from albert_tf.errors import DataError, require
+from albert_tf.tables.class_ids import are_vectors
 from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
-from albert_tf.tasks.text_tables import AUTO, TextTable
+from albert_tf.tasks.text_tables import AUTO, TextTable, label_key
 
 # What Hugging Face calls labels that have no name.
 _GENERIC = re.compile(r"label_?(\d+)", re.IGNORECASE)
@@ -100,8 +101,11 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
         rule = f"{table.path}: problem_type={given} does not fit the labels, which are "
         fits = (given == MULTI_LABEL) == has_lists
         require(fits, rule + received + hint, error=DataError)
+        if has_lists:
+            _check_lists(table)
         return given
     if has_lists:
+        _check_lists(table)
         logging.info("%s: rows have several labels (lists)", table.path)
         return MULTI_LABEL
     decimals = sum(map(_is_decimal, labels))
@@ -127,6 +131,19 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     return REGRESSION if decimals else SINGLE_LABEL
 
 
+def _check_lists(table: TextTable) -> None:
+    """Raises a DataError if lists hold a number for each class instead of labels."""
+    is_vector = are_vectors(table.labels)
+    for row, label in enumerate(table.labels):
+        rule = (
+            f"{table.where(row)}: expected the names or ids of the labels of a row, "
+            f"received a number for each class, {list(label)!r:.100}; --labels=A,B,... "
+            "names the classes of lists of 0 and 1, in their order"
+        )
+        fits = not (is_vector or any(map(_is_decimal, label)))
+        require(fits, rule, error=DataError)
+
+
 def find_labels(table: TextTable) -> tuple[str, ...]:
     """Returns the distinct labels, sorted; numerically if all are whole numbers.
 
@@ -138,7 +155,13 @@ def find_labels(table: TextTable) -> tuple[str, ...]:
         if label == "":
             raise DataError(f"{table.where(row)}: the label is empty")
         found.update([label] if isinstance(label, str) else label)
-    labels = sort_labels(found)
+    spellings = {label_key(label): label for label in sorted(found, reverse=True)}
+    labels = sort_labels(spellings.values())
+    folded: dict[str, str] = {}
+    for label in labels:
+        if (other := folded.setdefault(label.casefold(), label)) != label:
+            text = "%s: %r and %r are two labels, which differ in capitals only"
+            logging.warning(text, table.path, other, label)
     received = f"only {labels[0]!r}" if labels else "none"
     rule = f"{table.path}: expected at least 2 different labels, received {received}"
     require(len(labels) > 1, rule, error=DataError)
@@ -265,7 +288,7 @@ def _list(labels: Sequence[str]) -> str:
 
 def _numbers(task: Task, table: TextTable) -> Callable[[int], Any]:
     """Returns a function from a row to the number of its label."""
-    index = {label: i for i, label in enumerate(task.labels)}
+    index = {label_key(label): i for i, label in enumerate(task.labels)}
     return lambda row: _number(table.labels[row], task, index)
 
 
@@ -283,13 +306,14 @@ def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
         raise DataError(f"expected a list of labels, received {label!r:.200}")
     if not is_text and kind != MULTI_LABEL:
         raise DataError(f"expected one label, received the list {shown!r:.200}")
-    for name in [label] if is_text else label:
-        if name not in index:
+    keys = list(map(label_key, [label] if is_text else label))
+    for name, key in zip([label] if is_text else label, keys, strict=True):
+        if key not in index:
             raise DataError(_unknown(name, task.labels))
     if is_text:
-        return index[label]
+        return index[keys[0]]
     values = np.zeros(len(task.labels), np.float32)
-    values[[index[name] for name in label]] = 1
+    values[[index[key] for key in keys]] = 1
     return values
 
 

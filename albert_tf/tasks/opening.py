@@ -11,7 +11,13 @@ from albert_tf.heads import CHOICES as CHOICES_HEAD
 from albert_tf.heads import HEADS, LABELS, TAGS
 from albert_tf.settings import setting
 from albert_tf.storage import files, streams
-from albert_tf.tables.class_ids import are_ids, find_names, renamed
+from albert_tf.tables.class_ids import (
+    are_ids,
+    are_vectors,
+    find_names,
+    of_vectors,
+    renamed,
+)
 from albert_tf.tables.column_settings import ReadingSettings
 from albert_tf.tables.columns import REFUSE, file_format, usual_name
 from albert_tf.tables.reader import read_columns
@@ -119,6 +125,9 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
         if kind != TEXTS:
             logging.info("%s: its rows are %s", given["train"], kind)
     written = {label: str(i) for i, label in enumerate(labels) if kind == CHOICES}
+    several = settings.label_columns
+    rule = "label_columns: name the labels of texts themselves, and --labels cannot"
+    require(not several or (kind == TEXTS and not labels), rule, *several)
 
     def read(split: str) -> Any:
         source = _own_source(kind, settings, split, written)
@@ -154,7 +163,8 @@ def _labelled_task(
             for split, part in examples.items()
         }
     train = examples["train"]
-    labels, many = settings.labels or tuple(written.values()), settings.many_labels
+    labels = settings.labels or settings.label_columns or tuple(written.values())
+    many = settings.many_labels
     if isinstance(train, TaggedExamples):
         # Names of another scheme have become IOB2, which the data define.
         if written and not {tag for row in train.labels for tag in row} <= {*labels}:
@@ -179,6 +189,9 @@ def _named(
     """Returns examples with names for class ids, and the names; see `find_names`."""
     is_tagged = isinstance(examples, TaggedExamples)
     column = settings.tags_column if is_tagged else settings.label_column
+    if not is_tagged and are_vectors(examples.labels or ()):
+        labels, names = of_vectors(path, column, examples.labels, given, known)
+        return dataclasses.replace(examples, labels=labels), names
     names = find_names(path, column, examples.labels or (), given, known)
     if names:
         labels = renamed(examples.labels, names)

@@ -5,7 +5,9 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError, require
@@ -44,6 +46,8 @@ _NO_LABEL = {
 # TFDS: the class of a row without a label, and the score of all rows of a split whose
 # scores it does not know, as in STS-B.
 _NO_CLASS, _NO_SCORE = "-1", "-1.0"
+# A number with a decimal point that whole numbers and others may be equal to.
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
 
@@ -93,13 +97,19 @@ class TextFileSettings(ColumnSettings):
 
     text_column: str = "text"
 
-    def columns(self, labelled: bool = True) -> tuple[str, str, str, str]:
-        """Returns the columns of texts, second texts, labels and ids; "" for none."""
+    def columns(self, labelled: bool = True) -> tuple[str, ...]:
+        """Returns the columns of texts, second texts, labels and ids; "" for none.
+
+        Columns of one label each come after these four.
+        """
+        several = getattr(self, "label_columns", ()) if labelled else ()
+        label = "" if several else getattr(self, "label_column", "")
         return (
             self.text_column,
             getattr(self, "text_pair_column", ""),
-            getattr(self, "label_column", "") if labelled else "",
+            label if labelled else "",
             self.id_column,
+            *several,
         )
 
     def stream(self, path: str | os.PathLike) -> Portions:
@@ -128,6 +138,7 @@ class LabelledTableSettings(TableSettings, LabelSettings):
     """Where the texts and the labels are in a table, and what the labels are.
 
     Attributes:
+        label_columns: Columns of 0 and 1, one for each label, instead of label_column.
         label_separator: Text between the labels of a row, for several labels per row.
             Lists of labels in JSON and Parquet need none.
         skip_label: Rows with this label are left out and counted. Default: - where all
@@ -137,6 +148,7 @@ class LabelledTableSettings(TableSettings, LabelSettings):
             numbers with a decimal point are scores, anything else is a class.
     """
 
+    label_columns: tuple[str, ...] = ()
     label_separator: str = ""
     skip_label: str = ""
     problem_type: str = setting(
@@ -179,7 +191,7 @@ def open_table(
     )
 
     def portions(rows: int | None) -> Iterator[TextTable]:
-        text, pair, label, _ = wanted
+        text, pair, label, *_ = wanted
         known, first = Ids(), 0
         for columns in reader.portions(rows):
             index = columns.index
@@ -232,7 +244,7 @@ class TableSource(FileSource):
         """
         settings = self.features or self.columns
         wanted = settings.columns()
-        *_, label, name = wanted
+        _, _, label, name, *_ = wanted
         rows = data.rows
         if name and all(isinstance(row.get(name), int) for row in rows):
             rows = sorted(rows, key=lambda row: row[name])
@@ -277,7 +289,7 @@ def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
 def _make_table(
     columns: Columns,
     settings: TextFileSettings,
-    wanted: tuple[str, str, str, str],
+    wanted: tuple[str, ...],
     on_bad_input: str,
     known: Ids | None = None,
     first: int = 0,
@@ -297,9 +309,12 @@ def _make_table(
     """
     bad, known, rows = BadRows(on_bad_input), known or Ids(), range(len(columns))
     bad.counts.update(columns.skipped)
-    texts, text_pairs, found, ids = map(columns.values.get, wanted)
+    texts, text_pairs, found, ids = map(columns.values.get, wanted[:4])
     labels, named = None, [name for name in (*wanted[:2], wanted[3]) if name]
-    if found is not None:
+    several = wanted[4:]
+    if several:
+        labels = [()] * len(columns)
+    elif found is not None:
         labels = [_label_value(label, settings.label_separator) for label in found]
         mark = settings.skip_label or _unlabelled_mark(labels)
         if mark and mark in labels:
@@ -309,6 +324,9 @@ def _make_table(
     def check(row: int) -> int:
         for name in named:
             expect(columns.values[name][row], str, name)
+        if several:
+            cells = (columns.values[name][row] for name in several)
+            labels[row] = _chosen(several, cells)
         if found is not None and isinstance(found[row], list):
             require(
                 not any(isinstance(label, list) for label in found[row]),
@@ -335,13 +353,43 @@ def _make_table(
     return TextTable(columns.path, *chosen, columns.unit, dict(bad.counts))
 
 
+def _chosen(names: Sequence[str], cells: Iterable[Any]) -> tuple[str, ...]:
+    """Returns the names of the columns with a 1 in a row."""
+    values = [label_key(cell) for cell in cells]
+    for name, value in zip(names, values, strict=True):
+        if value not in ("0", "1", "false", "true"):
+            rule = f"label_columns: expected 0 or 1 in {name}, received {shown(value)}"
+            raise DataError(f"{rule}; --label_column reads a column of other labels")
+    return tuple(n for n, x in zip(names, values, strict=True) if x in ("1", "true"))
+
+
 def _label_value(label: Any, separator: str) -> str | tuple:
     """Returns a str, or a tuple of str where rows may have several labels."""
     if separator and isinstance(label, str):
         label = [part.strip() for part in label.split(separator)]
     if isinstance(label, list):
-        return tuple(part for part in label if part != "")
-    return label or ""
+        return tuple(label_key(part) for part in label if part != "")
+    return _spelled(label or "")
+
+
+def _spelled(label: Any) -> Any:
+    """Returns a label without differences that nobody sees: white space, NFC."""
+    if not isinstance(label, str):
+        return label  # refused with its row
+    return unicodedata.normalize("NFC", " ".join(label.split()))
+
+
+def label_key(label: Any) -> Any:
+    """Returns what is the same for all spellings of a class: 1 and 1.0, true and True.
+
+    Numbers with leading zeros are codes.
+    """
+    label = _spelled(label)
+    if not isinstance(label, str):
+        return label
+    if _DECIMAL.fullmatch(label):
+        return label.rstrip("0").rstrip(".")
+    return label.lower() if label.lower() in ("true", "false") else label
 
 
 def _unlabelled_mark(labels: list) -> str:

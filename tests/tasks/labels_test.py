@@ -9,6 +9,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.labels import (
     choose_head,
     choose_problem_type,
+    find_labels,
     is_generic,
     make_targets,
     match_labels,
@@ -108,6 +109,26 @@ def test_the_training_table_defines_the_task():
     assert (given.labels, given.problem_type) == (("c", "b", "a"), MULTI_LABEL)
     with pytest.raises(UsageError, match="labels: scores have none"):
         with_labels(SINGLE, table(["1"]), problem_type=REGRESSION)
+
+
+def test_spellings_of_a_label_are_one(caplog):
+    rows = table(["1.0", "1", "2", "True", "true", "01", "Spam", "spam"])
+    task = table_task(find_labels(rows))
+    assert len(task.labels) == 6 and "'Spam' and 'spam' are two" in caplog.text
+    number = dict(zip(rows.labels, make_targets(task, rows).tolist(), strict=True))
+    assert number["1"] == number["1.0"] != number["01"]
+    assert number["true"] == number["True"] and number["Spam"] != number["spam"]
+
+
+@pytest.mark.parametrize("rows", [[("0", "1")] * 2, [("0", "0")], [("0.2", "0.8")]])
+def test_vectors_are_no_names(rows):
+    for kind in (MULTI_LABEL, "auto"):
+        with pytest.raises(
+            DataError, match="line 2: .* a number for each class, .*--l"
+        ):
+            choose_problem_type(table(rows), kind)
+    ids = table([("0", "1"), ("1",)])
+    assert choose_problem_type(ids) == MULTI_LABEL
 
 
 def test_empty_labels_and_one_class():

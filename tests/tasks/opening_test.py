@@ -270,3 +270,38 @@ def test_a_folder_with_a_folder_per_class(tmp_path):
         opening.open_task(chosen)
     found = opening.open_task(settings(train_file=str(folder), on_bad_input="skip"))
     assert found[1]["train"].skipped["files that are not text"] == 1
+
+
+def test_vectors_over_classes_have_names(tmp_path):
+    rows = [[0, 0, 1], [1.0, 0.0, 1.0], [0, 0, 0]]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": "x", "label": r}) + "\n" for r in rows))
+    values = settings(train_file=str(path), dev_file=str(path), labels=("c", "b", "a"))
+    task, examples = opening.open_task(values)
+    assert (task.labels, task.problem_type) == (
+        ("c", "b", "a"),
+        "multi_label_classification",
+    )
+    assert examples["dev"].labels == [("a",), ("c", "a"), ()]
+    again = opening.read_split(task, settings(), "dev", str(path))
+    assert again.labels == examples["dev"].labels
+    with pytest.raises(DataError, match="expected 0 or 1 for each of c, b, received"):
+        opening.open_task(dataclasses.replace(values, labels=("c", "b")))
+    with pytest.raises(DataError, match="--labels=A,B,... names the classes"):
+        opening.open_task(dataclasses.replace(values, labels=()))
+
+
+def test_a_column_for_each_label(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,toxic,obscene,x\na,1,0,y\nb,0,0.0,y\nc,true,1,y\n")
+    values = settings(train_file=str(path), label_columns=("toxic", "obscene"))
+    task, examples = opening.open_task(values)
+    assert task.labels == ("toxic", "obscene")
+    assert examples["train"].labels == [("toxic",), (), ("toxic", "obscene")]
+    with pytest.raises(DataError, match="expected one of text, .*--label_columns=A,B"):
+        opening.open_task(settings(train_file=str(path)))
+    other = dataclasses.replace(values, label_columns=("toxic", "x"))
+    with pytest.raises(DataError, match="line 2: label_columns: expected 0 or 1 in x"):
+        opening.open_task(other)
+    with pytest.raises(UsageError, match="label_columns: name the labels"):
+        opening.open_task(dataclasses.replace(values, labels=("a", "b")))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text import tokenizer_json
@@ -72,6 +72,10 @@ def write_file(
             f"{format} stores tokenizers with a file {' or '.join(names)} only, "
             f"received {type(tokenizer).__name__}"
         )
+    # Its readers would take their text for words.
+    added = [token["content"] for token in tokenizer.added_tokens]
+    rule = f"{format} cannot store added tokens; write albert_tf's format"
+    require(not added, rule, *added[:1])
     out.write(names[tokenizer.file_name], tokenizer.model)
     out.write_json(OPTION_FILE, tokenizer.get_config())
 

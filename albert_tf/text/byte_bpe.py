@@ -11,19 +11,28 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text import offsets
+from albert_tf.text.added_tokens import ROLES, checked, complete
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer_json import parse, step_names
 
 # White space as Unicode defines it; `str.isspace` also accepts U+001C to U+001F.
 _SPACE_BEFORE = re.compile(r"[^\S\x1c-\x1f]+\Z")
 _WORD_START = "Ġ"  # how a space is written in byte-level tokens
+# Steps of which no text becomes much longer, or takes time that grows with its square.
+_STEPS = (
+    *("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Nmt"),
+    *("ByteLevel", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"),
+)
 # Options that RoBERTa leaves unset and `byte_bpe_graph` does not implement.
 _PLAIN_MODEL = (
     "dropout",
@@ -62,6 +71,7 @@ class ByteBPETokenizer(Tokenizer):
     """
 
     file_name = "tokenizer.json"
+    options = ("added_tokens",)
     collapses_white_space = False
     # This package's, then RoBERTa's.
     _special_names = (
@@ -72,32 +82,44 @@ class ByteBPETokenizer(Tokenizer):
         ("[MASK]", "<mask>"),
     )
     _separator = ""
+    _added = None  # the library finds them
 
     def __init__(
-        self, model: str | os.PathLike | bytes, merges: str | os.PathLike | None = None
+        self,
+        model: str | os.PathLike | bytes,
+        merges: str | os.PathLike | None = None,
+        added_tokens: Sequence[Mapping[str, Any]] = (),
     ):
         name = "tokenizer.json" if isinstance(model, bytes) else os.fspath(model)
         data = model if isinstance(model, bytes) else files.read_bytes(model)
         if merges is not None:
             data = _join_vocabulary(name, data, files.read_text(merges), merges)
+        content = parse(data, name)
+        data = _with_added(content, added_tokens) or data
         super().__init__(data)
-        self._library = library = _load(data, name)
+        added = content["added_tokens"]
+        self._library = library = _load(content, name)
         tokens = [library.id_to_token(i) for i in range(library.get_vocab_size())]
-        added = library.get_added_tokens_decoder()
-        controls = [i for i, token in added.items() if token.special]
-        self._set_vocabulary(tokens, controls, name)
+        controls = [t["id"] for t in added if t["special"]]
+        self._set_vocabulary(tokens, controls, name, checked(added, name))
+        (mask,) = [t for t in added if t["id"] == self.mask_id] or [{}]
+        # Whether a mask stands for a word and the space before it.
+        self.mask_has_space = bool(mask.get("lstrip"))
 
     def after_word(self, text: str) -> str:
-        return text if text[:1] in ("", " ") else f" {text}"
+        no_space = ("", " ", *(t["content"] for t in self.added_tokens))
+        return text if not text or text.startswith(no_space[1:]) else f" {text}"
 
     def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
-        """See the base class. A mask stands for a word and the space before it."""
-        return self.encode(part if is_last else _SPACE_BEFORE.sub("", part))
+        bare = self.mask_has_space and not is_last
+        return self.encode(_SPACE_BEFORE.sub("", part) if bare else part)
 
-    def encode_with_offsets(
-        self, text: str | bytes
+    def get_config(self) -> dict[str, Any]:
+        return {}  # the file holds its added tokens
+
+    def _encode_with_offsets(
+        self, text: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        text = to_unicode(text)
         encoding = self._library.encode(text, add_special_tokens=False)
         spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
         starts, ends = spans[:, 0].copy(), spans[:, 1].copy()
@@ -121,6 +143,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @property
     def graph_offsets(self):
+        self._check_plain()
         return self.graph.tokenize_with_offsets
 
     def _starts_word(self, token: str) -> bool:
@@ -144,12 +167,18 @@ def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> 
     tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(special),
+        special_tokens=[_special(tokenizers, token) for token in special],
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(sentences, trainer)
     return tokenizer.to_str(pretty=True).encode("utf-8")
+
+
+def _special(tokenizers, token: str):
+    """Returns a special token; a mask stands for a word and the space before it."""
+    is_mask = token in ByteBPETokenizer._special_names[-1]
+    return tokenizers.AddedToken(token, lstrip=is_mask, normalized=False, special=True)
 
 
 def _byte_level(tokenizers, model):
@@ -160,35 +189,67 @@ def _byte_level(tokenizers, model):
     return tokenizer
 
 
-def _load(data: bytes, name: str):
+def _with_added(content: dict[str, Any], tokens: Iterable[Mapping]) -> bytes | None:
+    """Adds tokens to a `tokenizer.json`; returns its new bytes, None without any."""
+    entries, vocabulary = content["added_tokens"], content["model"]["vocab"]
+    there = {t["content"]: t["id"] for t in entries}
+    new = [t for t in tokens if t["content"] not in there]
+    for token in new:
+        size = len(vocabulary.keys() | there.keys())
+        token_id = vocabulary.get(token["content"], size)
+        entries.append(complete(token, token.get("id", token_id)))
+        there[token["content"]] = token_id
+    return json.dumps(content).encode() if new else None
+
+
+def _load(content: dict[str, Any], name: str):
     """Returns the library's tokenizer for a `tokenizer.json`.
 
-    Special tokens that are written in a text are treated as plain text.
+    The special tokens of roles that are written in a text are treated as plain text.
 
     Args:
-        data: bytes. Content of the file.
+        content: dict. Content of the file.
         name: str. Name of the file, for error messages.
 
     Raises:
-        DataError: If the bytes are not a byte-level BPE `tokenizer.json`.
+        DataError: If it is not a byte-level BPE, or holds steps that could take time or
+            memory without bound.
     """
     import tokenizers
 
+    model = content["model"]
     with _reading(f"{name}: not a tokenizer.json"):
-        tokenizer = tokenizers.Tokenizer.from_buffer(data)
-        kinds = json.loads(tokenizer.to_str())
-    kind = kinds["model"]["type"]
-    require(
-        kind == "BPE" and '"ByteLevel"' in json.dumps(kinds),
-        f"{name}: expected byte-level BPE, received a model of type {kind}",
-        error=DataError,
-    )
+        kind = model.get("type", "BPE")
+        steps = [
+            kind_of
+            for key in ("normalizer", "pre_tokenizer")
+            for kind_of in step_names(content.get(key))
+        ]
+        odd = [step for step in steps if step.split(" ")[0] not in _STEPS]
+        odd += [key for key in _PLAIN_MODEL[1:3] if len(model.get(key) or "") > 9]
+        levels = "ByteLevel" in [*steps, (content.get("decoder") or {}).get("type")]
+    rule = f"{name}: expected byte-level BPE, received a model of type {kind}"
+    require(kind == "BPE" and levels, rule, error=DataError)
+    rule = f"{name}: steps of byte-level BPE must be of {', '.join(_STEPS)}"
+    require(not odd, rule, odd, error=DataError)
+    if model.get("dropout"):
+        logging.warning("%s: its dropout %s is left out", name, model["dropout"])
+    added = [
+        {**t, "special": t["special"] and t["content"] in ROLES}
+        for t in content["added_tokens"]
+    ]
+    # The post-processor would add special tokens, which nobody asks for, and cut the
+    # space that belongs to a token off its offsets.
+    content = {
+        **content,
+        "model": {**model, "dropout": None},
+        "added_tokens": added,
+        **dict.fromkeys(("decoder", "post_processor", "padding", "truncation")),
+    }
+    with _reading(f"{name}: not a tokenizer.json"):
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.encode_special_tokens = True
-    # It would add special tokens, which nobody asks for, and cut the space that belongs
-    # to a token off its offsets.
-    tokenizer.post_processor = None
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
     return tokenizer
 
 
@@ -197,7 +258,10 @@ def _reading(problem: str) -> Iterator[None]:
     """Turns the library's errors, which are of no certain class, into a DataError."""
     try:
         yield
-    except Exception as e:
+    # A panic of the library is no `Exception`, and is of no class that can be imported.
+    except BaseException as e:
+        if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+            raise
         raise DataError(f"{problem}: {str(e).splitlines()[0][:120]}") from None
 
 
@@ -212,7 +276,8 @@ def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes
         model = tokenizers.models.BPE(vocab=tokens, merges=pairs)
     tokenizer = _byte_level(tokenizers, model)
     special = [name for names in ByteBPETokenizer._special_names for name in names]
-    tokenizer.add_special_tokens([name for name in special if name in tokens])
+    special = [_special(tokenizers, name) for name in special if name in tokens]
+    tokenizer.add_special_tokens(special)
     return tokenizer.to_str().encode("utf-8")
 
 
@@ -233,8 +298,6 @@ def _graph_tables(tokenizer) -> dict:
         unknown.append(f"normalizer {kinds['normalizer']['type']}")
     if words.get("type") != "ByteLevel":
         unknown.append(f"pre_tokenizer {words.get('type')}")
-    plain = [t["content"] for t in kinds["added_tokens"] if not t["special"]]
-    unknown += [f"added token {content!r}" for content in plain[:1]]
     vocabulary, alphabet = model["vocab"], byte_alphabet()
     missing = [octet for octet, char in enumerate(alphabet) if char not in vocabulary]
     unknown += [f"no token for byte {octet}" for octet in missing[:1]]

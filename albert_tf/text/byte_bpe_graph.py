@@ -14,15 +14,19 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.text.tokenizer_graph import GraphBase, TokensWithOffsets, as_utf8
+from albert_tf.text.tokenizer_graph import (
+    SPACE,
+    GraphBase,
+    TokensWithOffsets,
+    as_utf8,
+)
 
 # Separates words: this byte never occurs in UTF-8 text, and RE2 never matches it.
 _MARK = b"\xff"
-_SPACE = r"\t\n\x0b\f\r\x{85}\p{Z}"  # what the library's `\s` matches
-_LAST_SPACE = f"([{_SPACE}][^{_SPACE}])"
+_LAST_SPACE = f"([{SPACE}][^{SPACE}])"
 _WORD = (
     r"('s|'t|'re|'ve|'m|'ll|'d"
-    rf"| ?\p{{L}}+| ?\p{{N}}+| ?[^{_SPACE}\p{{L}}\p{{N}}]+|[{_SPACE}]+)"
+    rf"| ?\p{{L}}+| ?\p{{N}}+| ?[^{SPACE}\p{{L}}\p{{N}}]+|[{SPACE}]+)"
 )
 
 
@@ -48,6 +52,7 @@ class GraphByteBPE(GraphBase):
         use_regex: bool,
     ):
         super().__init__(tokenizer)
+        self._mask_has_space = tokenizer.mask_has_space
         self._add_prefix_space = add_prefix_space
         self._use_regex = use_regex
         table = np.array(merges, np.int64).reshape(-1, 3)
@@ -67,7 +72,7 @@ class GraphByteBPE(GraphBase):
                 default_value=self._no_rank,
             )
 
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def tokenize_between_added(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
         return self._tokenize(self._prefixed(as_utf8(texts)))[0]
 
@@ -111,9 +116,11 @@ class GraphByteBPE(GraphBase):
         return words.with_values(ids).merge_dims(1, 2), octets
 
     def tokenize_between(self, parts, is_first, is_last):
-        """See the base class. Removes the white space before a mask."""
+        """See the base class. Removes the white space that belongs to a mask."""
         del is_first
-        bare = tf.strings.regex_replace(parts, f"[{_SPACE}]+\\z", "")
+        if not self._mask_has_space:
+            return self.tokenize(parts)
+        bare = tf.strings.regex_replace(parts, f"[{SPACE}]+\\z", "")
         return self.tokenize(tf.where(is_last, parts, bare))
 
     def _prefixed(self, texts: tf.Tensor) -> tf.Tensor:
@@ -122,6 +129,8 @@ class GraphByteBPE(GraphBase):
     def after_word(self, texts: tf.Tensor) -> tf.Tensor:
         texts = as_utf8(texts)  # an invalid first byte counts as the space
         bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
+        for pattern, _ in self._patterns:
+            bare &= ~tf.strings.regex_full_match(texts, f"(?s)({pattern}).*")
         return tf.where(bare, tf.strings.join([" ", texts]), texts)
 
     def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:

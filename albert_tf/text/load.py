@@ -3,12 +3,13 @@
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files, folders
-from albert_tf.text import tokenizer_json
+from albert_tf.text import added_tokens, tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.normalization import combining_pattern
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -69,14 +70,13 @@ def load_tokenizer(
         path = found
     given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
     given = {name: value for name, value in given.items() if value is not None}
-    kind, source = _find_class(path)
-    unknown = ", ".join(name for name in given if name not in kind.options)
+    kind, source, stated = _find_class(path)
+    rule = f"{path}: unknown tokenizer options"
     if kind is ByteBPETokenizer:
-        unknown = ", ".join(name for name in given if name != "do_lower_case")
+        given.pop("do_lower_case", None)
         rule = f"{path}: byte-level BPE keeps text as it is and does not accept"
-        require(not unknown, f"{rule} {unknown}")
-        return _build(kind, source, {}, path)
-    require(not unknown, f"{path}: unknown tokenizer options {unknown}")
+    unknown = ", ".join(name for name in given if name not in kind.options)
+    require(not unknown, f"{rule} {unknown}")
     folder, name = os.path.split(path)
     if name in IN_FOLDER:
         stored = stored_options(folder)
@@ -84,10 +84,10 @@ def load_tokenizer(
         stored = _options_of(option_file(path))
     check_options(given, stored, path)
     options = stored | given
-    return _build(kind, source, options, path)
+    return _build(kind, source, stated, options, path)
 
 
-def read_tokenizer(path: str, options: Mapping[str, bool]) -> Tokenizer:
+def read_tokenizer(path: str, options: Mapping[str, Any]) -> Tokenizer:
     """Builds the tokenizer of a file, wherever it lies.
 
     Args:
@@ -103,24 +103,34 @@ def read_tokenizer(path: str, options: Mapping[str, bool]) -> Tokenizer:
     return _build(*_find_class(path), options, path)
 
 
-def _find_class(path: str) -> tuple[type[Tokenizer], tuple]:
-    """Returns the class of a file's tokenizer and what it is read from."""
+def _find_class(path: str) -> tuple[type[Tokenizer], tuple, dict[str, Any]]:
+    """Returns the class of a file's tokenizer, its source, and options stated there."""
     if path.endswith(".txt"):
-        return WordPieceTokenizer, (path,)
+        return WordPieceTokenizer, (path,), {}
     if not path.endswith(".json"):
-        return AlbertTokenizer, (path,)
+        return AlbertTokenizer, (path,), {}
     data = files.read_bytes(path)
     kind = tokenizer_json.model_type(data)
     if kind == "Unigram":
-        return AlbertTokenizer, (tokenizer_json.to_model(data, path),)
+        model, stated = tokenizer_json.to_model(data, path)
+        return AlbertTokenizer, (model,), stated
     if kind == "WordPiece":
-        return WordPieceTokenizer, (path,)
+        return WordPieceTokenizer, (path,), {}
     stem = path.removesuffix("vocab.json")
-    return ByteBPETokenizer, (path, None if stem == path else f"{stem}merges.txt")
+    return ByteBPETokenizer, (path, None if stem == path else f"{stem}merges.txt"), {}
 
 
-def _build(kind: type[Tokenizer], source: tuple, options, path: str) -> Tokenizer:
+def _build(
+    kind: type[Tokenizer], source: tuple, stated, options, path: str
+) -> Tokenizer:
     known = {name: options[name] for name in kind.options if name in options}
+    for option in (stated.keys() & known.keys()) - {"added_tokens"}:
+        rule = f"{path}: its steps are made for {option}={stated[option]}"
+        require(stated[option] == known[option], rule, known[option])
+    known = stated | known
+    folder, name = os.path.split(path)
+    if name in IN_FOLDER:
+        added_tokens.check_steps(folder, kind.file_name)
     try:
         tokenizer = kind(*source, **known)
     except DataError as e:
@@ -136,7 +146,7 @@ def option_file(path: str) -> str:
     return files.join(folder, OPTION_FILE) if name in IN_FOLDER else f"{path}.json"
 
 
-def stored_options(folder: str) -> dict[str, bool]:
+def stored_options(folder: str) -> dict[str, Any]:
     """Returns the tokenizer's options that a folder names; empty if it names none.
 
     The folder of a pretraining run names them in its record.
@@ -145,10 +155,13 @@ def stored_options(folder: str) -> dict[str, bool]:
         DataError: If a file is damaged.
     """
     paths = (files.join(folder, n) for n in ("config.json", OPTION_FILE, "run.json"))
-    return next(filter(None, map(_options_of, paths)), {})
+    options = next(filter(None, map(_options_of, paths)), {})
+    if tokens := added_tokens.read(folder):
+        options.setdefault("added_tokens", tokens)
+    return options
 
 
-def _options_of(path: str) -> dict[str, bool]:
+def _options_of(path: str) -> dict[str, Any]:
     """Returns the options in one file; empty if it does not exist or has none."""
     name = os.path.basename(path)
     values = files.read_json(path) if files.exists(path) else {}
@@ -163,11 +176,14 @@ def _options_of(path: str) -> dict[str, bool]:
     require(isinstance(values, dict), rule, values, error=DataError)
     if isinstance(values.get("strip_accents"), bool):  # Hugging Face's BERT
         values = {"keep_accents": not values["strip_accents"], **values}
-    return {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
+    options = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
+    if isinstance(tokens := values.get("added_tokens"), list):
+        options["added_tokens"] = added_tokens.checked(tokens, path)
+    return options
 
 
 def check_options(
-    given: Mapping[str, bool], known: Mapping[str, bool], source: str
+    given: Mapping[str, Any], known: Mapping[str, Any], source: str
 ) -> None:
     """Refuses options that contradict what is known about a tokenizer.
 
@@ -210,6 +226,7 @@ def _check_defaults(
     if isinstance(tokenizer, WordPieceTokenizer) and "do_lower_case" in stated:
         del doubts["keep_accents"]  # BERT's option decides both
     special = {tokenizer.id_to_token(i) for i in tokenizer.special_ids}
+    special |= {token["content"] for token in tokenizer.added_tokens}
     for option, (default, what, is_useless) in doubts.items():
         if option in stated or getattr(tokenizer, option, None) != default:
             continue

@@ -47,7 +47,7 @@ class GraphTokenizer(GraphBase):
                     [tokenizer.replacements.get(i, [i]) for i in every_id], tf.int32
                 )
 
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def tokenize_between_added(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
         ids = self._sentencepiece.tokenize(self.normalize(texts))
         if self._replacements is None:

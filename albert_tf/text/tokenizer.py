@@ -9,7 +9,8 @@ import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from absl import logging
 import albert_tf
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
+from albert_tf.text.added_tokens import AddedTokens, complete
 from albert_tf.text.normalization import to_unicode
 
 MASK = "[MASK]"  # stands for the mask token of any vocabulary
@@ -45,6 +47,9 @@ class Tokenizer(abc.ABC):
         vocab_size: int. V.
         pad_id, unk_id, cls_id, sep_id, mask_id: int. Ids of the special tokens.
         special_ids: list of int. Ids of these and all other special tokens, sorted.
+        added_tokens: sequence of dict. Entries of the tokens that were added to the
+            vocabulary or stand for themselves in text, as a `tokenizer.json` has them.
+        model_size: int. Number of tokens without those that follow the vocabulary.
         sha256: str. Hex digest of the file.
         model: bytes. Content of the file.
         pair_separators: int. Separators between the two texts of a pair. With two, as
@@ -65,6 +70,8 @@ class Tokenizer(abc.ABC):
     sep_id: int
     mask_id: int
     special_ids: list[int]
+    added_tokens: Sequence[dict[str, Any]] = ()
+    model_size: int
     # The accepted tokens of each role, in the order of the ids above.
     _special_names: tuple[tuple[str, ...], ...]
     _separator: str  # of the parts of a decoded text, around a special token
@@ -76,19 +83,34 @@ class Tokenizer(abc.ABC):
         self._num_tokens = self._num_unknown = 0
         self._has_warned = False
 
-    def _set_vocabulary(self, tokens: list[str], controls: Iterable[int], name: str):
+    def _set_vocabulary(
+        self,
+        tokens: list[str],
+        controls: Iterable[int],
+        name: str,
+        added: Iterable[Mapping[str, Any]] = (),
+    ):
         """Keeps the tokens of all ids, and finds the special ones.
 
         Args:
             tokens: list of str.
             controls: Iterable of int. Ids of special tokens without a role.
             name: str. Name of the file, for the error.
+            added: Iterable of dict. Entries of added tokens; an id may be missing.
 
         Raises:
-            DataError: If a special token is missing.
+            DataError: If a special token is missing, or an added token has another id.
         """
-        self._vocabulary, self.vocab_size = tokens, len(tokens)
-        self._ids = {token: i for i, token in enumerate(tokens)}
+        self.model_size = len(tokens)
+        self._ids = ids_of = {token: i for i, token in enumerate(tokens)}
+        entries = []
+        for new in sorted(added, key=lambda t: t.get("id", sys.maxsize)):
+            i = ids_of.setdefault(new["content"], len(ids_of))
+            rule = f"{name}: the id of the added token {new['content']!r} must be {i}"
+            require(new.get("id", i) == i, rule, new.get("id"), error=DataError)
+            entries.append(complete(new, i))
+        self._vocabulary = tokens = list(tokens) + [*ids_of][self.model_size :]
+        self.vocab_size = len(tokens)
         found = [[t for t in names if t in self._ids] for names in self._special_names]
         pairs = zip(self._special_names, found, strict=True)
         missing = ", ".join(" or ".join(names) for names, there in pairs if not there)
@@ -96,9 +118,12 @@ class Tokenizer(abc.ABC):
         require(not missing, rule, error=DataError)
         ids = [self._ids[present[0]] for present in found]
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
-        self.special_ids = sorted({*ids, *controls})
+        self.added_tokens = [t for t in entries if t["id"] not in ids]
+        special = [t["id"] for t in self.added_tokens if t["special"]]
+        self.special_ids = sorted({*ids, *controls, *special})
         # What `decode` omits or names.
-        self._controls = set(self.special_ids)
+        self._controls = {*self.special_ids, *(t["id"] for t in self.added_tokens)}
+        self._plain = {t["id"] for t in self.added_tokens if not t["special"]}
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike) -> "Tokenizer":
@@ -165,7 +190,6 @@ class Tokenizer(abc.ABC):
         del is_first, is_last
         return self.encode(part)
 
-    @abc.abstractmethod
     def encode_with_offsets(
         self, text: str | bytes
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -182,7 +206,35 @@ class Tokenizer(abc.ABC):
             each hold a part of one character all have that character. Where the text is
             bytes or holds lone surrogates, `normalization.to_unicode(text)` is what is
             counted.
+
+        Raises:
+            UsageError: If text is normalized before added tokens are searched for.
         """
+        text = to_unicode(text)
+        if self._added is None:
+            return self._encode_with_offsets(text)
+        stage = self._added.stages[-1]
+        rule = "places in the text are not known for added tokens that are searched for"
+        rule += f" in normalized text, such as {[*stage.tokens][0]!r}"
+        require(not stage.is_normalized, rule)
+        columns, at = [], 0
+        for part in self._added.split(text):
+            if isinstance(part, int):
+                surface = self._vocabulary[part]
+                new = np.array([part]), np.zeros(1, int), np.array([len(surface)])
+            else:
+                surface, new = part, self._encode_with_offsets(part)
+            columns.append([new[0], new[1] + at, new[2] + at])
+            at += len(surface)
+        return tuple(
+            np.concatenate(c).astype(np.int32) for c in zip(*columns, strict=True)
+        )
+
+    @abc.abstractmethod
+    def _encode_with_offsets(
+        self, text: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns what `encode_with_offsets` does, for a text without added tokens."""
 
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
@@ -193,7 +245,9 @@ class Tokenizer(abc.ABC):
             The concatenated ids of all texts, int32, and the row splits, int64
             `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
         """
-        rows = self._encode_rows(texts)
+        rows = (
+            self._rows_around_added(texts) if self._added else self._encode_rows(texts)
+        )
         splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         flat = itertools.chain.from_iterable(rows)
         ids = np.fromiter(flat, np.int32, splits[-1])
@@ -214,6 +268,26 @@ class Tokenizer(abc.ABC):
                 *(self._num_unknown, self._num_tokens, self._vocabulary[self.unk_id]),
                 *(self.vocab_size, ", ".join(self._vocabulary[-3:])),
             )
+
+    def normalize(self, text: str | bytes) -> str:
+        """Returns the text in which tokens are searched for."""
+        return to_unicode(text)
+
+    @functools.cached_property
+    def _added(self) -> AddedTokens | None:
+        """What divides text at the added tokens; None where the library does it."""
+        tokens = self.added_tokens
+        return AddedTokens(tokens, self.normalize) if tokens else None
+
+    def _rows_around_added(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        """Returns what `_encode_rows` does, with the added tokens in the texts."""
+        rows = [self._added.split(to_unicode(text)) for text in texts]
+        between = [part for row in rows for part in row if isinstance(part, str)]
+        encoded = iter(self._encode_rows(between))
+        return [
+            [i for x in row for i in (next(encoded) if isinstance(x, str) else [x])]
+            for row in rows
+        ]
 
     @abc.abstractmethod
     def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
@@ -247,6 +321,11 @@ class Tokenizer(abc.ABC):
             UsageError: If this tokenizer cannot be expressed in the graph.
         """
 
+    def _check_plain(self) -> None:
+        """Refuses added tokens where places in the text are found in the graph."""
+        rule = "places in the text cannot be found in the graph with added tokens"
+        require(not self.added_tokens, rule, *(t["content"] for t in self.added_tokens))
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of ids; SentencePiece's unknown piece becomes `" ⁇ "`.
 
@@ -262,7 +341,7 @@ class Tokenizer(abc.ABC):
             token = self.id_to_token(i)
             if i not in self._controls:
                 run.append(i)
-            elif not skip_special:
+            elif not skip_special or i in self._plain:
                 parts += [self._decode(run), token]
                 run = []
         return self._separator.join(filter(None, [*parts, self._decode(run)]))
@@ -308,7 +387,7 @@ class Tokenizer(abc.ABC):
     @functools.cached_property
     def _word_starts(self) -> np.ndarray:
         table = np.array([self._starts_word(t) for t in self._vocabulary], np.bool_)
-        table[self.special_ids] = True
+        table[[*self._controls, *self.special_ids]] = True
         table[self.pad_id] = False
         table.flags.writeable = False
         return table
@@ -368,7 +447,10 @@ class Tokenizer(abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the keyword arguments that, with the file, define this tokenizer."""
-        return {name: getattr(self, name) for name in self.options}
+        config = {name: getattr(self, name) for name in self.options}
+        if not self.added_tokens:
+            config.pop("added_tokens", None)
+        return config
 
     def with_options(self, **options: bool) -> "Tokenizer":
         """Returns a tokenizer of the same file with other options."""

@@ -3,14 +3,18 @@
 Legend: `B` strings, `N` parts.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
+from albert_tf.text.added_tokens import AddedTokens
 from albert_tf.text.normalization import IDENTITY, PAGE_SIZE, CharacterTable
 from albert_tf.text.tokenizer import MASK, Tokenizer
 
+# What the tokenizers library's `\s` matches.
+SPACE = r"\t\n\x0b\f\r\x{85}\p{Z}"
 _CUT = b"\xff"  # never occurs in UTF-8 text
 
 
@@ -31,7 +35,7 @@ class TokensWithOffsets(NamedTuple):
 
 
 class GraphBase(tf.Module):
-    """Turns strings into ids; subclasses define `tokenize`.
+    """Turns strings into ids; subclasses define `tokenize_between_added`.
 
     Args:
         tokenizer: `Tokenizer`.
@@ -41,6 +45,11 @@ class GraphBase(tf.Module):
         super().__init__(name="graph_tokenizer")
         self._mask_id = tokenizer.mask_id
         self._mask = tokenizer.id_to_token(tokenizer.mask_id)
+        added = AddedTokens(tokenizer.added_tokens, tokenizer.normalize)
+        self._stages = [stage.is_normalized for stage in added.stages]
+        self._patterns = [_pattern(stage.tokens) for stage in added.stages]
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._tables = [_table(stage.tokens) for stage in added.stages]
 
     def __call__(self, texts) -> tf.RaggedTensor:
         """Tokenizes one string or a vector of strings.
@@ -63,6 +72,37 @@ class GraphBase(tf.Module):
 
     def after_word(self, texts: tf.Tensor) -> tf.Tensor:
         """Does for strings `[B]` what `Tokenizer.after_word` does."""
+        return texts
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
+        if not self._stages:
+            return self.tokenize_between_added(texts)
+        parts, count = as_utf8(texts), tf.size(texts, tf.int64)
+        row, ids = tf.range(count), tf.fill([count], -1)  # the id of an added token
+        for is_normalized, (pattern, rewrite), table in zip(
+            self._stages, self._patterns, self._tables, strict=True
+        ):
+            if is_normalized:
+                parts = self.normalize(parts)
+            parts = tf.where(ids < 0, parts, "")
+            divided = tf.strings.regex_replace(parts, pattern, rewrite)
+            pieces = tf.strings.split(divided, _CUT)
+            of = pieces.value_rowids()
+            parts, row = pieces.values, tf.gather(row, of)
+            ids = tf.maximum(tf.gather(ids, of), table.lookup(parts))
+        tokens = self.tokenize_between_added(tf.where(ids < 0, parts, ""))
+        is_added = ids >= 0
+        alone = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(ids, is_added), tf.cast(is_added, tf.int64), validate=False
+        )
+        tokens = tf.concat([tokens, alone], axis=1)
+        return tf.RaggedTensor.from_value_rowids(
+            tokens, row, count, validate=False
+        ).merge_dims(1, 2)
+
+    def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+        """Does for strings `[B]` what `Tokenizer.normalize` does."""
         return texts
 
     def tokenize_masked(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -131,6 +171,29 @@ class CharacterFold(tf.Module):
             tf.gather(old, same[:, 0]),
         )
         return folded.with_values(values)
+
+
+def _pattern(tokens: Mapping[str, Mapping[str, Any]]) -> tuple[str, bytes]:
+    """Returns an RE2 pattern for added tokens, and what marks them."""
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for text in sorted(tokens, key=len, reverse=True):
+        flags = tokens[text]["lstrip"], tokens[text]["rstrip"]
+        space = tuple(f"[{SPACE}]*" if flag else "" for flag in flags)
+        kinds.setdefault(space, []).append(_exactly(text))
+    groups = [f"{a}({'|'.join(texts)}){b}" for (a, b), texts in kinds.items()]
+    if len(groups) > 1:
+        inside = [a for a in tokens for b in tokens if a != b and a in b][:1]
+        rule = "added tokens that differ in lstrip or rstrip must not be in others"
+        require(not inside, rule, *inside)
+    token = b"".join(rb"\%d" % (k + 1) for k in range(len(groups)))
+    return "|".join(groups), _CUT + token + _CUT
+
+
+def _table(tokens: Mapping[str, Mapping[str, Any]]) -> tf.lookup.StaticHashTable:
+    """Returns the ids of added tokens; -1 for other text."""
+    ids = [token["id"] for token in tokens.values()]
+    pairs = tf.lookup.KeyValueTensorInitializer([*tokens], ids, tf.string, tf.int32)
+    return tf.lookup.StaticHashTable(pairs, default_value=-1)
 
 
 def _exactly(text: str) -> str:

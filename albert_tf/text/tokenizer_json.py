@@ -17,9 +17,11 @@ expressed. Here those pieces are never chosen, which is the same unless a piece 
 import base64
 import json
 import re
+from typing import Any
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.text import normalization
+from albert_tf.text.added_tokens import checked
 from albert_tf.text.tokenizer import Tokenizer
 
 # Below every real score, so that a piece with this score is never chosen.
@@ -30,8 +32,11 @@ def to_json(tokenizer: Tokenizer) -> dict:
     """Returns the content of the `tokenizer.json` of an `AlbertTokenizer`.
 
     Raises:
-        UsageError: If its model is not a unigram model.
+        UsageError: If its model is not a unigram model, or there are added tokens, for
+            which the steps after a mask would have to differ.
     """
+    rule = "tokenizer: added tokens cannot be written to ALBERT's tokenizer.json"
+    require(not tokenizer.added_tokens, rule, *tokenizer.added_tokens[:1])
     import tokenizers
     from tokenizers import AddedToken, decoders, models
 
@@ -147,6 +152,33 @@ _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 _DAMAGED += (OverflowError, RecursionError)
 
 
+def parse(data: bytes, name: str) -> dict[str, Any]:
+    """Returns the content of a `tokenizer.json` whose ids are 0, 1, ...
+
+    Args:
+        data: bytes. Content of the file.
+        name: str. Name of the file, for the error.
+
+    Raises:
+        DataError: If the file is damaged, or two tokens have one id, or an id is left
+            out, for which libraries take memory, or fail.
+    """
+    try:
+        content = json.loads(data)
+        vocabulary = content["model"]["vocab"]
+        if isinstance(vocabulary, list):
+            vocabulary = {piece: i for i, (piece, _) in enumerate(vocabulary)}
+        content["added_tokens"] = added = content.get("added_tokens") or []
+        pairs = {*vocabulary.items(), *((t["content"], t["id"]) for t in added)}
+        ids = sorted(i for _, i in pairs)
+        fits = ids == [*range(len({token for token, _ in pairs}))]
+    except _DAMAGED:
+        raise DataError(f"{name}: not a tokenizer.json") from None
+    rule = f"{name}: the ids of its {len(ids)} tokens must be 0, 1, ..."
+    require(fits, rule, error=DataError)
+    return content
+
+
 def model_type(data: bytes) -> str | None:
     """Returns the type of model in a `tokenizer.json`; None if it is no such file."""
     try:
@@ -155,20 +187,69 @@ def model_type(data: bytes) -> str | None:
         return None
 
 
-def to_model(data: bytes, name: str) -> bytes:
-    """Returns the SentencePiece model of the unigram model in a `tokenizer.json`.
+def to_model(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
+    """Returns the SentencePiece model in a `tokenizer.json`, and the options there.
 
     Args:
         data: bytes. Content of the file.
         name: str. Name of the file, for the error.
 
     Raises:
-        DataError: If the model is damaged.
+        DataError: If the model is damaged, or text takes other steps than ALBERT's.
     """
+    content = parse(data, name)
     try:
-        return _to_proto(json.loads(data)).SerializeToString()
+        model = _to_proto(content).SerializeToString()
+        before, after = (
+            step_names(content.get(key)) for key in ("normalizer", "pre_tokenizer")
+        )
+        plain = not content["model"].get("byte_fallback")
     except _DAMAGED:
         raise DataError(f"{name}: not the tokenizer.json of a unigram model") from None
+    options = {
+        "do_lower_case": "Lowercase" in before,
+        "keep_accents": "NFKD" not in before,
+    }
+    theirs = iter(_NORMALIZER)
+    if after == ["WhitespaceSplit", "Metaspace always"]:
+        fits = all(step in theirs for step in before)
+        fits = fits and ("NFKD" in before) == ("StripAccents" in before)
+    else:  # as `to_json` writes them
+        ours = "Replace Strip NFKD Replace Replace Lowercase Precompiled Replace Strip"
+        parts = iter(ours.split())
+        spaces = f"Replace {normalization.white_space_pattern()}:  "
+        fits = after == ["Metaspace first", "Split"] and before[:1] == [spaces]
+        fits = fits and all(step.split(" ")[0] in parts for step in before)
+    rule = f"{name}: the steps of a unigram model must be ALBERT's, without bytes"
+    require(fits and plain, rule, before + after, error=DataError)
+    return model, {**options, "added_tokens": checked(content["added_tokens"], name)}
+
+
+# Hugging Face's steps of ALBERT before the model, each of which may be missing.
+_NORMALIZER = (
+    'Replace ``: "',
+    "Replace '': \"",
+    *("NFKD", "StripAccents", "Lowercase", "Precompiled"),
+    "Replace  {2,}:  ",
+)
+
+
+def step_names(step: Any) -> list[str]:
+    """Returns the steps of a normalizer or a pre-tokenizer, with what decides them."""
+    if step is None:
+        return []
+    kind = step["type"]
+    if kind == "Sequence":
+        parts = step["normalizers"] if "normalizers" in step else step["pretokenizers"]
+        return [name for part in parts for name in step_names(part)]
+    if kind == "Replace":
+        (pattern,) = step["pattern"].values()
+        return [f"{kind} {pattern}: {step['content']}"]
+    if kind == "Metaspace":
+        scheme = "always" if step.get("add_prefix_space") else "never"
+        fits = step["replacement"] == "▁" and step.get("split", True)
+        return [f"{kind} {step.get('prepend_scheme', scheme)}" if fits else kind]
+    return [kind]
 
 
 def _to_proto(content):

@@ -14,7 +14,7 @@ import os
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -23,9 +23,10 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
+from albert_tf.text.added_tokens import ROLES, checked, complete
 from albert_tf.text.normalization import CharacterTable, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.text.tokenizer_json import template
+from albert_tf.text.tokenizer_json import parse, template
 
 MAX_WORD = 100  # a longer word is unknown
 CONTINUES = "##"  # how a token begins that continues a word
@@ -51,6 +52,8 @@ class WordPieceTokenizer(Tokenizer):
             and only if case is kept.
         tokenize_chinese_chars: bool or None. Whether each ideograph is a word. Default:
             as the `tokenizer.json` says, else True.
+        added_tokens: sequence of dict or None. Tokens that are found in text before it
+            is tokenized. Default: those of the `tokenizer.json`.
 
     Attributes:
         vocab_size: int. V.
@@ -80,7 +83,10 @@ class WordPieceTokenizer(Tokenizer):
     """
 
     file_name = "vocab.txt"
-    options = ("do_lower_case", "keep_accents", "tokenize_chinese_chars")
+    options = (
+        *("do_lower_case", "keep_accents", "tokenize_chinese_chars"),
+        "added_tokens",
+    )
     collapses_white_space = False
     _special_names = tuple(
         zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True)
@@ -94,14 +100,15 @@ class WordPieceTokenizer(Tokenizer):
         *,
         keep_accents: bool | None = None,
         tokenize_chinese_chars: bool | None = None,
+        added_tokens: Sequence[Mapping[str, Any]] | None = None,
     ):
         name = self.file_name if isinstance(model, bytes) else os.fspath(model)
         data = model if isinstance(model, bytes) else files.read_bytes(model)
-        stored: dict[str, bool] = {}
+        stored: dict[str, Any] = {}
         if data.lstrip()[:1] == b"{":
             data, stored = _from_json(data, name)
         super().__init__(data)
-        given = (do_lower_case, keep_accents, tokenize_chinese_chars)
+        given = (do_lower_case, keep_accents, tokenize_chinese_chars, added_tokens)
         values = {
             k: v for k, v in zip(self.options, given, strict=True) if v is not None
         }
@@ -119,7 +126,10 @@ class WordPieceTokenizer(Tokenizer):
             raise DataError(f"{name}: not a vocab.txt: {e}") from None
         # Tokens have no white space; a line ends in \n or \r\n.
         tokens = [line.rstrip() for line in lines[: -1 if lines[-1] == "" else None]]
-        self._set_vocabulary(_last_of_equals(tokens, name), (), name)
+        added = values.get("added_tokens", ())
+        self._set_vocabulary(_last_of_equals(tokens, name), (), name, added)
+        # Of the words of a text; an added token is none.
+        self._pieces = {t: i for t, i in self._ids.items() if i < self.model_size}
         self.longest = max(map(len, tokens))
         self._folds = _Folds(self)
         self._split_cached = functools.lru_cache(_CACHED_WORDS)(self._split_word)
@@ -132,17 +142,21 @@ class WordPieceTokenizer(Tokenizer):
 
     def words(self, text: str | bytes) -> list[str]:
         """Returns the words of a text, before they are cut into tokens."""
-        return to_unicode(text).translate(self._folds).split()
+        return self.normalize(text).split()
+
+    def normalize(self, text: str | bytes) -> str:
+        """Returns the text with words apart, which cut again are the same."""
+        return to_unicode(text).translate(self._folds)
 
     def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         split = self._split
         return [[i for w in self.words(t) for i, _ in split(w)] for t in texts]
 
-    def encode_with_offsets(
-        self, text: str | bytes
+    def _encode_with_offsets(
+        self, text: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids, starts, ends = [], [], []
-        for word, places in self._words_with_places(to_unicode(text)):
+        for word, places in self._words_with_places(text):
             begin = 0
             for token_id, end in self._split(word):
                 ids.append(token_id)
@@ -174,7 +188,7 @@ class WordPieceTokenizer(Tokenizer):
         while begin < len(word):
             prefix = CONTINUES if begin else ""
             for end in range(min(len(word), begin + self.longest), begin, -1):
-                token_id = self._ids.get(prefix + word[begin:end])
+                token_id = self._pieces.get(prefix + word[begin:end])
                 if token_id is not None:
                     break
             else:
@@ -198,6 +212,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def graph_offsets(self):
+        self._check_plain()
         return self.graph.tokenize_with_offsets
 
     def character_table(self) -> CharacterTable:
@@ -212,14 +227,16 @@ class WordPieceTokenizer(Tokenizer):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of a `tokenizer.json` of this tokenizer."""
-        flags = {"single_word": False, "lstrip": False, "rstrip": False}
-        flags |= {"normalized": False, "special": True}
-        special = [(i, self.id_to_token(i)) for i in self.special_ids]
+        special = (
+            {"content": self._vocabulary[i], "special": True, "id": i}
+            for i in self.special_ids
+        )
+        added = {t["id"]: complete(t, t["id"]) for t in [*special, *self.added_tokens]}
         return {
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": [{"id": i, "content": t, **flags} for i, t in special],
+            "added_tokens": [added[i] for i in sorted(added)],
             "normalizer": {
                 "type": "BertNormalizer",
                 "clean_text": True,
@@ -235,7 +252,7 @@ class WordPieceTokenizer(Tokenizer):
                 "unk_token": self.id_to_token(self.unk_id),
                 "continuing_subword_prefix": CONTINUES,
                 "max_input_chars_per_word": MAX_WORD,
-                "vocab": self._ids,
+                "vocab": self._pieces,
             },
         }
 
@@ -309,15 +326,13 @@ def _last_of_equals(tokens: list[str], name: str) -> list[str]:
     return [t if last[t] == i else f"[repeated{i}]" for i, t in enumerate(tokens)]
 
 
-def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:
+def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
     """Returns the `vocab.txt` and the options that are in a `tokenizer.json`."""
+    content = parse(data, name)
     try:
-        content = json.loads(data)
         model, steps = content["model"], content["normalizer"]
-        tokens = {**model["vocab"]}
-        added = content.get("added_tokens") or []
-        tokens |= {token["content"]: token["id"] for token in added}
-        plain = [token["content"] for token in added if not token["special"]]
+        tokens, added = {**model["vocab"]}, content["added_tokens"]
+        tokens |= {t["content"]: t["id"] for t in added if t["content"] in ROLES}
         kinds = (model["type"], steps["type"], content["pre_tokenizer"]["type"])
         names = sorted(tokens, key=tokens.__getitem__)
         odd = [t for t in names if "\n" in t or t != t.rstrip()]
@@ -328,14 +343,14 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:
         "continuing_subword_prefix": model.get("continuing_subword_prefix"),
         "max_input_chars_per_word": model.get("max_input_chars_per_word"),
         "clean_text": steps.get("clean_text"),
-        "added tokens in text": plain,
+        "unk_token": model.get("unk_token"),
     }
     expected = {
         "steps": ("WordPiece", "BertNormalizer", "BertPreTokenizer"),
         "continuing_subword_prefix": CONTINUES,
         "max_input_chars_per_word": MAX_WORD,
         "clean_text": True,
-        "added tokens in text": [],
+        "unk_token": "[UNK]" if "[UNK]" in tokens else "<unk>",
     }
     for key, value in expected.items():
         rule = f"{name}: {key} of a WordPiece must be {value}"
@@ -352,6 +367,7 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, bool]]:
     if steps.get("strip_accents") is not None:
         options["keep_accents"] = not steps["strip_accents"]
     options = {key: bool(v) for key, v in options.items() if v is not None}
+    options["added_tokens"] = checked(added, name)
     return "".join(f"{token}\n" for token in names).encode("utf-8"), options
 
 

@@ -38,7 +38,7 @@ class GraphWordPiece(GraphBase):
         # A tree of all tokens: (state, character) to state, and the token that ends.
         children: dict[int, int] = {}
         ids = [-1, -1]
-        for token_id, token in enumerate(tokenizer.vocabulary):
+        for token_id, token in enumerate(tokenizer.vocabulary[: tokenizer.model_size]):
             state = _INSIDE if token.startswith(CONTINUES) else _WORD
             chars = token.removeprefix(CONTINUES)
             if len(chars) > MAX_WORD:
@@ -59,7 +59,12 @@ class GraphWordPiece(GraphBase):
                 default_value=-1,
             )
 
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+        codes = tf.strings.unicode_decode(as_utf8(texts), "UTF-8")
+        folded = codes.with_values(self._fold(codes.values)).merge_dims(1, 2)
+        return tf.strings.unicode_encode(folded, "UTF-8")
+
+    def tokenize_between_added(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
         return self.tokenize_with_offsets(texts).ids
 

@@ -15,7 +15,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.text import byte_bpe
 from albert_tf.text.normalization import to_unicode
 from tests.text import kinds
@@ -164,21 +164,25 @@ def test_the_alphabet_is_the_librarys():
 
 
 def add_token(content):
-    new = {"id": 800, "content": "yes", "special": False}
+    new = {"id": 800, "content": "yes", "special": False, "single_word": True}
     content["added_tokens"].append(content["added_tokens"][0] | new)
+
+
+def rename_byte(content):
+    vocabulary = content["model"]["vocab"]
+    vocabulary["zz"] = vocabulary.pop("\u0100")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["model"].update(dropout=0.1), "model.dropout 0.1"),
         (lambda c: c["model"].update(ignore_merges=True), "model.ignore_merges True"),
         (lambda c: c.update(normalizer={"type": "NFC"}), "normalizer NFC"),
         (lambda c: c["model"]["merges"].reverse(), "merges that use results of later"),
-        (lambda c: c["model"]["vocab"].pop("\u0100"), "no token for byte 0"),
-        (add_token, "added token 'yes'"),
+        (rename_byte, "no token for byte 0"),
+        (add_token, "added token 'yes': single_word"),
     ],
 )
 def test_what_byte_bpe_cannot_do_is_refused(change, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, DataError), match=message):
         kinds.bpe(change)(["a"])

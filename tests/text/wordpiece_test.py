@@ -105,7 +105,7 @@ def test_a_folder_says_the_options(tmp_path):
         ),
         (LOWER.model + b"\xff\n", "not a vocab.txt: 'utf-8' .* byte 0xff in position"),
         (LOWER.model.decode().encode("utf-16"), "not a vocab.txt: 'utf-8' codec"),
-        (b'{"model": 1}', "not the tokenizer.json of a WordPiece"),
+        (b'{"model": 1}', "not a tokenizer.json"),
         (None, "expected a file, found a folder"),
     ],
 )

@@ -88,6 +88,8 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"expected a JSON object, received {type(values).__name__}")
     kind = dialect_of(values)
+    # First, because what another model has instead is named otherwise.
+    family = _family(values, kind)
     missing = [k for k in REQUIRED if k not in values]
     if missing and kind != OURS:
         raise ValueError(f"missing {', '.join(missing)}")
@@ -97,7 +99,6 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
                 f"{key} must be {allowed[0]!r}, received {values[key]!r}: "
                 "such a model computes something else"
             )
-    family = _family(values, kind)
     if kind != HUGGINGFACE:
         others = {"share_parameter_across_layers"}
         # The config.json of our model folders also has the head, the labels and the

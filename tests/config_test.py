@@ -405,6 +405,7 @@ BAD = [
     (GOOGLE | {"ln_type": "preln"}, "ln_type must be 'postln', received 'preln'"),
     (HF_BERT | {"position_embedding_type": "relative_key"}, "must be 'absolute'"),
     (HF_BERT | {"is_decoder": True}, "is_decoder must be False, received True"),
+    ({"model_type": "distilbert", "dim": 8}, "model_type must be .*'distilbert'"),
     (HF_ALBERT | {"model_type": "deberta"}, "must be albert or bert or .*'deberta'"),
     (
         {**SIZES, "layer_norm_eps": 1e-5, "architectures": ["XLNetModel"]},

@@ -51,6 +51,19 @@ class Tensor:
         )
 
 
+def as_float32(array: np.ndarray, where: str) -> np.ndarray:
+    """Returns a weight as float32.
+
+    Raises:
+        DataError: If it holds anything but floating-point numbers.
+    """
+    # NumPy has no class for bfloat16.
+    fits = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    rule = f"{where}: must hold floating-point numbers"
+    require(fits, rule, array.dtype.name, error=DataError)
+    return array.astype(np.float32, copy=False)
+
+
 @dataclasses.dataclass
 class Checkpoint:
     """A model as stored in files.
@@ -209,6 +222,9 @@ class Checkpoint:
             DataError: If the values are damaged, or do not fit the tensors.
         """
         row, count = find(values.get("head")), self.num_labels
+        rule = f"{where}: a {row.name} needs classifier/kernel, which the weights lack"
+        fits = count is not None or not row.has_classifier
+        require(fits, rule, error=DataError)
         if row.has_classifier and row.fixed_labels not in (None, count):
             raise DataError(
                 f"{where}: a {row.name} has {row.fixed_labels} outputs, the checkpoint "

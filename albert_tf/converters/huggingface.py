@@ -40,6 +40,8 @@ NAME = "huggingface"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
+# What torch puts before the names of a model that it distributes or compiles.
+_WRAPPED = re.compile(r"^(module\.|_orig_mod\.)+")
 _LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 # Buffers that old versions saved.
 _NO_WEIGHTS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
@@ -239,7 +241,10 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         raise DataError(f"{path}: holds weights but no config.json")
     values = files.read_json(config_path)
     config = config or read_config(config_path)
-    theirs = {_modern(name): t for name, t in _tensors(path).items()}
+    stored = _tensors(path)
+    theirs = {_modern(name): t for name, t in stored.items()}
+    rule = f"{path}: holds a tensor under two names, of different versions of a library"
+    require(len(theirs) == len(stored), rule, error=DataError)
     family = FAMILIES[config.family]
     is_bare = not any(name.startswith(family.stem) for name in theirs)
     _untie(path, theirs, family, is_bare)
@@ -390,7 +395,7 @@ def _tensors(path: str) -> dict[str, Tensor]:
 def _modern(name: str) -> str:
     """Renames layer norms, which BERT's oldest files name as TensorFlow does."""
     new = {"gamma": "weight", "beta": "bias"}
-    return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", name)
+    return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", _WRAPPED.sub("", name))
 
 
 def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) -> None:

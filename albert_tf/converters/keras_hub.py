@@ -31,7 +31,7 @@ import h5py
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint import Checkpoint, Tensor, as_float32
 from albert_tf.converters.table import (
     TABLES,
     Row,
@@ -279,7 +279,7 @@ def _tensors(
 
 def _read(item: h5py.Dataset, where: str) -> np.ndarray:
     try:
-        return item[()].astype(np.float32, copy=False)
+        return as_float32(item[()], f"{where}: {item.name}")
     except (OSError, RuntimeError) as e:
         raise DataError(f"{where}: {item.name} cannot be read: {e}") from None
 

@@ -6,7 +6,6 @@ in `run.json`, stores the tokenizer next to it, and writes the weights to
 `checkpoints/step-N` under their canonical names.
 """
 
-import json
 import os
 import re
 import tempfile
@@ -148,7 +147,7 @@ def _check_class(path: str, local: str) -> None:
     """Refuses a file of another class: Keras would import what it names."""
     try:
         with zipfile.ZipFile(local) as archive:
-            values = json.loads(archive.read(CONFIG))
+            values = files.from_json(archive.read(CONFIG))
         name = values["registered_name"] or values["class_name"]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file or folder") from None

@@ -17,12 +17,13 @@ import ml_dtypes  # noqa: F401  (defines the bfloat16 that the library requests 
 import numpy as np
 import safetensors
 
-from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.checkpoint import Tensor, as_float32
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 _SPACE_AFTER_HEADER = 8
+_MOST_AXES = 32  # as NumPy has in all its versions
 
 
 def read(path: str | os.PathLike) -> dict[str, Tensor]:
@@ -52,6 +53,8 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
                 "supported"
             )
         shape = tuple(part.get_shape())
+        rule = f"{path}: tensor {name[:200]!r}: must have at most {_MOST_AXES} axes"
+        require(len(shape) <= _MOST_AXES, rule, len(shape), error=DataError)
         tensors[name] = Tensor(name, shape, lambda n=name: _read(file, n, path))
     return tensors
 
@@ -130,7 +133,7 @@ def _open(f: BinaryIO, path: str):
 
 def _read(file, name: str, path: str) -> np.ndarray:
     try:
-        return file.get_tensor(name).astype(np.float32, copy=False)
+        return as_float32(file.get_tensor(name), f"{path}: {name}")
     except (safetensors.SafetensorError, OSError) as e:
         raise DataError(f"{path}: {name} cannot be read: {_line(e)}") from None
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.converters import tf1_electra
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint import Checkpoint, Tensor, as_float32
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
     BERT_BLOCK,
@@ -282,7 +282,7 @@ def read_tensors(prefix: str) -> dict[str, Tensor]:
             value = np.asarray(reader.get_tensor(name))
         except errors as e:
             raise DataError(f"{prefix}: {name} cannot be read: {_line(e)}") from None
-        return value.astype(np.float32, copy=False)
+        return as_float32(value, f"{prefix}: {name}")
 
     return {
         name: Tensor(name, tuple(shape), lambda n=name: read_now(n))

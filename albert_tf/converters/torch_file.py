@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.converters.checkpoint import Tensor
+import numpy as np
+
+from albert_tf.converters.checkpoint import Tensor, as_float32
 from albert_tf.errors import DataError, require
 
 
@@ -42,8 +44,13 @@ def load(path: str) -> dict[str, Tensor]:
         kind = f"{value.layout}, {value.dtype} on {value.device}"
         dense = f"{path}: {shown} must be a dense tensor of real numbers"
         require(not odd, dense, kind, error=DataError)
-    return {str(name): _tensor(str(name), value) for name, value in state.items()}
+    return {str(n): _tensor(f"{path}: {n}", str(n), v) for n, v in state.items()}
 
 
-def _tensor(name: str, value: Any) -> Tensor:
-    return Tensor(name, tuple(value.shape), lambda: value.detach().float().numpy())
+def _tensor(where: str, name: str, value: Any) -> Tensor:
+    def read() -> np.ndarray:
+        array = value.detach()  # NumPy has no bfloat16
+        array = array.float() if array.is_floating_point() else array
+        return as_float32(array.numpy(), where)
+
+    return Tensor(name, tuple(value.shape), read)

@@ -19,10 +19,13 @@ from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import (
+    CHOICES,
     FINE_TUNED,
     GENERATOR,
     HEADS,
     LABELS,
+    SPANS,
+    TAGS,
     answering,
     find,
     problem_type_of,
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 
 # The heads that are fine-tuned. A file that names none of them is tried as the first.
 _HEADS = answering(*FINE_TUNED)
+# The classes that load them, by what they answer.
+_CLASSES = {LABELS: "Classifier", TAGS: "TokenClassifier", SPANS: "QuestionAnswerer"}
+_CLASSES |= {CHOICES: "MultipleChoice"}
 
 
 class Loadable:
@@ -139,6 +145,11 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
             f"{checkpoint.path}: has no trained {part}, as a model has that was "
             f"fine-tuned; its head is {checkpoint.head or 'none'}",
         )
+    own = find(checkpoint.head)
+    is_other = own.has_classifier and find(head).has_classifier
+    is_other = is_other and not checkpoint.has_classifier_of(head)
+    rule = f"{checkpoint.path}: is a {own.name}, not a {head}; albert_tf."
+    require(not is_other, f"{rule}{_CLASSES.get(own.answers)} loads it")
     return head
 
 

@@ -184,7 +184,7 @@ class Workplace:
         require(files.exists(path), rule, error=DataError)
         line, _, content = files.read_bytes(path).partition(b"\n")
         try:
-            header = json.loads(line)
+            header = files.from_json(line)
             is_whole = header["sha256"] == _sha256(content)
             is_ours = header["settings"] == self.digest
             if is_whole and is_ours and {"rows", "about"} <= header.keys():

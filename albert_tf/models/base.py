@@ -138,6 +138,12 @@ class ConfiguredModel(Configured, keras.Model):
         self.mark_untrained(k for k in before if (before[k] == after[k]).all())
         return history
 
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        """Loads weights, as `keras.Model.load_weights`: all, unless some may differ."""
+        super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        if not skip_mismatch:
+            self.mark_untrained(())
+
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Computes the metrics, as `keras.Model.evaluate`, of inputs or texts."""
         y = self._targets(y)

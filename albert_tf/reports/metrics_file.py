@@ -1,6 +1,5 @@
 """The file `metrics.jsonl`: measurements of a run as JSON lines."""
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,8 +133,8 @@ def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
             lines += files.read_text(files.join(folder, name)).splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            values = json.loads(line)
-        except json.JSONDecodeError:
+            values = files.from_json(line)
+        except ValueError:
             if number < len(lines):
                 raise DataError(f"{path}: line {number} must be JSON") from None
         else:

@@ -91,20 +91,12 @@ def status(path: str | os.PathLike) -> Status | None:
 
 
 def exists(path: str | os.PathLike) -> bool:
-    """Returns whether a file or folder exists.
-
-    Raises:
-        DataError: If that cannot be found out.
-    """
+    """Returns whether a file or folder exists; see `status`."""
     return status(path) is not None
 
 
 def is_folder(path: str | os.PathLike) -> bool:
-    """Returns whether `path` is a folder.
-
-    Raises:
-        DataError: If that cannot be found out.
-    """
+    """Returns whether `path` is a folder; see `status`."""
     found = status(path)
     return found is not None and found.is_folder
 
@@ -194,14 +186,22 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """
     text = read_text(path)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as e:
+        content = from_json(text)
+    except ValueError as e:
         raise DataError(f"{path}: not JSON: {e}") from None
     if not isinstance(content, dict):
         raise DataError(
             f"{path}: expected a JSON object, received {type(content).__name__}"
         )
     return content
+
+
+def from_json(text: str | bytes) -> Any:
+    """Returns the value of JSON text; raises a ValueError for any that is not."""
+    try:
+        return json.loads(text)
+    except RecursionError as e:
+        raise ValueError(str(e)) from None
 
 
 def to_json(value: Any, **options) -> str:
@@ -235,8 +235,8 @@ def read_record(path: str | os.PathLike) -> dict[str, Any]:
         return {}
     data = read_bytes(path)
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = from_json(data)
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -438,6 +438,7 @@ def rename(source: str, target: str) -> None:
 
     Raises:
         OSError: If it cannot be renamed.
+        DataError: If it was renamed, but a power cut may undo it.
     """
     try:
         if is_remote(target):
@@ -449,7 +450,10 @@ def rename(source: str, target: str) -> None:
         if exists(source) or not exists(target):
             raise
     if not is_remote(target):
-        sync(os.path.dirname(target) or ".")
+        try:
+            sync(os.path.dirname(target) or ".")
+        except OSError as e:
+            raise unwritable(target, e) from e
 
 
 def remove(path: str) -> None:

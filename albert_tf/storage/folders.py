@@ -182,7 +182,8 @@ def _replace(temporary: str, path: str) -> None:
     try:
         files.rename(temporary, path)
     except BaseException:
-        files.rename(old, path)
+        if files.exists(temporary):
+            files.rename(old, path)
         raise
     # A folder with `.old-` in its name is whole at any moment.
     files.rename(old, temporary)
@@ -377,9 +378,9 @@ def verify(path: str | os.PathLike) -> set[str]:
     _check_there(where)
     text = files.read_text(where)
     try:
-        listed = json.loads(text)["files"]
+        listed = files.from_json(text)["files"]
         expected = {k: (int(v["size"]), str(v["sha256"])) for k, v in listed.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise DamagedError(f"{where}: not a manifest") from None
     for name, (size, sha256) in expected.items():
         if os.path.isabs(name) or ".." in name.split("/"):
@@ -432,7 +433,7 @@ def _read_marker(path: str | os.PathLike) -> frozenset[str]:
         return frozenset()
     data = files.read_bytes(marker)
     try:
-        return frozenset({INCOMPLETE, *map(str, json.loads(data))})
+        return frozenset({INCOMPLETE, *map(str, files.from_json(data))})
     except (ValueError, TypeError):  # damaged: vouches for itself alone
         return frozenset({INCOMPLETE})
 

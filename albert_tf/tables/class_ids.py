@@ -1,6 +1,5 @@
 """Class ids in the labels of a table, and the names that they stand for."""
 
-import json
 import os
 import re
 import types
@@ -158,7 +157,7 @@ def _stored_names(path: str, column: str) -> tuple[str, ...]:
     else:
         return ()
     try:
-        info = json.loads(header)
+        info = files.from_json(header)
         features = info.get("info", info).get("features") or {}
         columns = columns or list(features)
         feature = features.get(columns[find_column(path, column, columns)])

@@ -42,6 +42,7 @@ FINISHED = "finished run in --output_dir"
 _CHANGED = "changed_from"
 _OUTDATED = "model_is_outdated"
 _VERSIONS = "versions"
+_SOURCE = "source of albert_tf"
 # How a setting is compared: itself, after the others, or not; or by what it names.
 _BY_VALUE = (True, "follows", _RECORDED := "recorded")
 # What a folder may hold that is free: a lock, and what a new disk has.
@@ -54,8 +55,7 @@ _TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PART
 # writes. Predictions are recognized by their names; those of the first dev set have no
 # other name before them.
 _RUN_NAMES = {METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
-_RUN_NAMES |= {"config.json", "model.safetensors", "spiece.model", "tokenizer.json"}
-_RUN_NAMES |= {"vocab.txt"}
+_RUN_NAMES |= {"config.json", "model.safetensors", *folders.TOKENIZER_FILES}
 _RUN_NAMES |= {folders.MANIFEST, "curves.png", "tensorboard", "exits.json", "exits.png"}
 _PREDICTIONS = re.compile(
     r"((dev_mismatched|test(_(mis)?matched)?|ax)_)?predictions"
@@ -167,10 +167,10 @@ class RunFolder:
         Raises:
             UsageError: If they differ and may not.
         """
-        now = code_versions(self.settings.backend)
+        now = {**code_versions(self.settings.backend), _SOURCE: _source()}
         before = self._recorded.get(_VERSIONS, {})
         changed = {k: v for k, v in before.items() if k in now and v != now[k]}
-        parts = [f"{k} {v} (here {now[k]})" for k, v in changed.items()]
+        parts = [f"{k} {v:.20} (here {now[k]:.20})" for k, v in changed.items()]
         require(
             not changed or self.settings.allow_other_versions,
             f"--output_dir={self.path}: the run began with {', '.join(parts)}; install "
@@ -184,6 +184,7 @@ class RunFolder:
         files.make_folder(self.path)
         about = self.settings
         environment, kind = describe_environment(about.backend), about.kind
+        environment[_VERSIONS][_SOURCE] = _source()
         if not files.exists(self.join(RUN_FILE)):
             self._write(
                 {
@@ -333,13 +334,17 @@ class RunFolder:
 
 def _read_record(path: str) -> dict[str, Any]:
     try:
-        record = dict(json.loads(files.read_text(path)))
+        record = dict(files.from_json(files.read_text(path)))
         parts = {"settings": record["settings"], "content": record.get("content")}
         return record | {name: dict(part or {}) for name, part in parts.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         if isinstance(e, DataError):
             raise
-        raise DataError(f"{path}: must be the JSON record of a run") from None
+        raise DataError(
+            f"{path}: must be the JSON record of a run; after a power cut, put the one "
+            "here that the same command begins with in another --output_dir, and "
+            "repeat it"
+        ) from None
 
 
 def as_begun(settings: TrainingSettings, objective: Any) -> Any:
@@ -370,7 +375,7 @@ def describe_command(settings: TrainingSettings) -> dict[str, Any]:
     compared = settings.in_identity()
     versions = code_versions(settings.backend)
     facts = {f"version of {name}": v for name, v in versions.items()}
-    facts["source of albert_tf"] = _source()
+    facts[_SOURCE] = _source()
     local = {name for name, how in compared.items() if how not in _BY_VALUE}
     local |= {"output_dir", "eval_file"}
     given = vars(settings).items()
@@ -421,6 +426,8 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
     if not files.is_remote(path):
         path = os.path.realpath(path)
     names = files.list_folder(path) if files.is_folder(path) else [path]
+    if RUN_FILE in names:
+        _read_record(files.join(path, RUN_FILE))  # says what may be done if damaged
     used = any(not (name in _FREE or files.is_leftover(name)) for name in names)
     if used and files.exists(path) and not is_run(path):
         raise UsageError(

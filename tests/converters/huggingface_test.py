@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.converters.convert import convert_checkpoint
+from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.huggingface import name_table
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
@@ -137,6 +138,17 @@ def test_buffers_and_second_names_of_tied_weights(tmp_path, tensors):
     tensors["albert.embeddings.position_ids"] = np.arange(64)[None]
     model = albert_tf.from_pretrained(edited(tmp_path, tensors), head="auto")
     assert model.untrained_weights == []
+
+
+def test_names_of_models_that_torch_has_wrapped(tmp_path, tensors):
+    wrapped = {f"_orig_mod.module.{name}": x for name, x in tensors.items()}
+    wrapped = edited(tmp_path, wrapped)
+    with open_checkpoint(wrapped) as one, open_checkpoint(PRETRAINING) as other:
+        assert one.digest() == other.digest() and not one.unknown
+    both = {**tensors, **{f"module.{name}": x for name, x in tensors.items()}}
+    safetensors.numpy.save_file(both, tmp_path / "m/model.safetensors")
+    with pytest.raises(DataError, match="holds a tensor under two names"):
+        open_checkpoint(tmp_path / "m")
 
 
 def test_output_that_is_not_tied(tmp_path, tensors):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import albert_tf
+from albert_tf.converters import own_format
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
@@ -46,6 +47,20 @@ def test_wrong_labels_and_tokenizer(folder, tmp_path):
         albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=SPIECE)
 
 
+def test_a_classifier_that_is_missing(folder):
+    message = "config.json: a text_classifier needs classifier/kernel, which"
+    with own_format.read(str(folder)) as checkpoint:
+        del checkpoint.tensors["classifier/kernel"]
+        with pytest.raises(DataError, match=message):
+            checkpoint.set_head({"head": "text_classifier"}, "config.json")
+
+
+def test_the_class_of_another_classifier_is_named(folder):
+    message = "is a text_classifier, not a token_classifier; albert_tf.Classifier loads"
+    with pytest.raises(UsageError, match=message):
+        albert_tf.TokenClassifier.from_pretrained(folder, SPIECE)
+
+
 def test_a_head_that_was_never_loaded_says_so(folder, caplog):
     expected = pytest.warns(albert_tf.UntrainedWeightsWarning, match="mlm_head/dense/k")
     with expected as seen, caplog.at_level(logging.WARNING, logger="absl"):
@@ -76,6 +91,10 @@ def test_predict_warns_once_until_fit(folder, tmp_path):
     with pytest.warns(albert_tf.UntrainedWeightsWarning, match=expected):
         model.predict(batch, verbose=0)
     assert_silent(lambda: model.predict(batch, verbose=0))
+    other = albert_tf.from_pretrained(folder, head="token_classifier", seed=6)
+    model.save_weights(tmp_path / "w.weights.h5")
+    other.load_weights(tmp_path / "w.weights.h5")
+    assert other.untrained_weights == []
     # What was never trained is still known after saving and loading.
     albert_tf.save_pretrained(model, tmp_path / "m")
     model = albert_tf.from_pretrained(tmp_path / "m", head="auto")

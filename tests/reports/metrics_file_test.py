@@ -6,7 +6,6 @@ import math
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.reports import metrics_file
 from albert_tf.reports.metrics_file import PARTS, MetricsFile, read_metrics
 from albert_tf.storage import files
 
@@ -27,8 +26,8 @@ def test_opening_compares_no_line_with_another(tmp_path, monkeypatch):
 
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line(step)) + "\n" for step in range(9)))
-    loads = json.loads
-    monkeypatch.setattr(metrics_file.json, "loads", lambda text: Line(loads(text)))
+    read = files.from_json
+    monkeypatch.setattr(files, "from_json", lambda text: Line(read(text)))
     opened = MetricsFile(path, 5)
     assert [x["step"] for x in opened.settled()] == [0, 1, 2, 3, 4, 5]
 
@@ -83,6 +82,14 @@ def test_numbers_that_are_not_finite_survive_as_json(tmp_path):
     measured, other = read_metrics(path)
     assert math.isnan(measured["pearson"]) and math.isnan(measured["by"]["a"])
     assert other == skipped
+
+
+@pytest.mark.parametrize("bad", ["{", "[" * 200_000])
+def test_a_line_that_is_not_json_is_named(tmp_path, bad):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f"{bad}\n{json.dumps(line(1))}\n")
+    with pytest.raises(DataError, match="metrics.jsonl: line 1 must be JSON"):
+        MetricsFile(path, 5)
 
 
 @pytest.mark.parametrize("bad", ["1", "[1]", '{"split": "train"}', '{"step": null}'])

@@ -300,6 +300,23 @@ def test_everything_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert done[1:] == ["renamed", tmp_path.name]
 
 
+def test_a_name_that_may_not_reach_the_disk_is_said(tmp_path, monkeypatch):
+    write(tmp_path / "model")
+    fsync = os.fsync
+
+    def fail(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(tmp_path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(DataError, match="cannot be written: Input/output error"):
+        write(tmp_path / "model", b"new", overwrite=True)
+    assert (tmp_path / "model/model.safetensors").read_bytes() == b"new"
+    with pytest.raises(DataError, match="cannot be written: Input/output error"):
+        files.write_text(tmp_path / "file", "x")
+
+
 @pytest.mark.parametrize(
     "manifest",
     ["", "[]", '{"files": {"x": 1}}', '{"files": {"../x": {"size": 1, "sha256": ""}}}'],

@@ -143,11 +143,16 @@ def test_a_run_is_known_by_its_content(tmp_path, changes, content, message):
         open_folder(tmp_path, **changes).check_content({**CONTENT, **content})
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": 3}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": 3}', "[" * 200_000])
 def test_damaged_record(tmp_path, text):
     (tmp_path / RUN_FILE).write_text(text)
-    with pytest.raises(DataError, match="run.json: must be the JSON record of a run"):
+    message = "run.json: must be the JSON record of a run; after a power cut, put"
+    with pytest.raises(DataError, match=message):
         open_folder(tmp_path)
+    paths = {"output_dir": str(tmp_path), "data_dir": "x", "init_checkpoint": "y"}
+    fine_tuning = FinetuneSettings(task="sst-2", **paths)
+    with pytest.raises(DataError, match=message):
+        prepared(fine_tuning)
 
 
 def test_what_a_run_killed_at_its_start_leaves_behind_is_no_other_run(
@@ -195,6 +200,10 @@ def edit_version(folder, package, version):
 def test_other_versions_continue_a_run_only_by_saying_so(tmp_path):
     open_folder(tmp_path).begin()
     now = read(tmp_path)["versions"]
+    edit_version(tmp_path, "source of albert_tf", "0" * 64)
+    with pytest.raises(UsageError, match=r"began with source of albert_tf 0+ \(here "):
+        open_folder(tmp_path).check_versions()
+    edit_version(tmp_path, "source of albert_tf", now["source of albert_tf"])
     edit_version(tmp_path, "python", "2.7")
     edit_version(tmp_path, "keras", "1.0")
     folder = open_folder(tmp_path)

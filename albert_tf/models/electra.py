@@ -164,8 +164,13 @@ class ElectraPretrainer(HeadModel):
         if mask is not None:
             inputs = {**inputs, features.PADDING_MASK: mask}
         logits = self.generator(inputs, training=training, seeds=seeds)
+        drawable, offset = logits, self.config.position_offset
+        if offset:  # a drawn <pad> would shift the positions after it
+            drawable = logits + _NEVER * ops.one_hot(
+                offset - 1, logits.shape[-1], dtype=logits.dtype
+            )
         drawn = sample(
-            logits,
+            drawable,
             draws,
             self.temperature,
             inputs[features.MASK_IDS] if self.disallow_correct else None,

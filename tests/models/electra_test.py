@@ -133,6 +133,14 @@ def test_the_original_token_can_be_excluded():
     assert outputs["replaced"].numpy().sum() == batch["mask_weights"].sum()
 
 
+def test_padding_is_never_drawn_where_it_has_no_position():
+    config = CONFIG.replace(family="roberta", position_offset=2)  # <pad> is 1
+    model, batch = make_model(config=config), make_batch()
+    model.generator.mlm_head.bias.assign(np.eye(V, dtype="float32")[1] * 50)
+    found = model(batch)["corrupted_ids"].numpy()
+    assert not (found == 1).any() and (found != batch["token_ids"]).any()
+
+
 @pytest.mark.parametrize("draw", [0.0, 0.5, 1 - 2**-24])
 def test_what_has_no_probability_is_never_drawn(draw):
     logits = np.full((1, 1, 30_000), -1e4, "float32")

@@ -15,6 +15,8 @@ flags.disclaim_key_flags()
 
 # Alias -> name of the flag it stands for.
 ALIASES: dict[str, str] = {}
+# Settings whose values are those of a config file.
+FROM_CONFIG: set[str] = set()
 # Flags that `--help` does not list.
 HIDDEN: set[str] = set()
 _DEFINE = {
@@ -82,9 +84,12 @@ def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
         An instance of `settings`.
     """
     values = dict(base or {})
+    if "config" in flags.FLAGS and flags.FLAGS["config"].value:
+        FROM_CONFIG.update(name for name, value in values.items() if value != "")
     for field in dataclasses.fields(settings):
         flag = flags.FLAGS[field.name]
         if flag.present or field.name not in values:
+            FROM_CONFIG.discard(field.name)
             is_tuple = field.type == tuple[str, ...]
             values[field.name] = tuple(flag.value) if is_tuple else flag.value
     return settings(**values)

@@ -23,9 +23,10 @@ from typing import NoReturn
 from absl import flags, logging
 
 from albert_tf.cli import start
-from albert_tf.cli.flags import ALIASES, HIDDEN
+from albert_tf.cli.flags import ALIASES, FROM_CONFIG, HIDDEN
 from albert_tf.cli.help import help_text
 from albert_tf.errors import DataError, Stopped, UsageError
+from albert_tf.storage.calls import without_graph_names
 
 start.install()
 
@@ -241,7 +242,7 @@ def _describe(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return 141, line
     if isinstance(error, UsageError | flags.Error):
-        return 2, _as_flag(line)
+        return 2, _with_origin(_as_flag(line))
     if isinstance(error, DataError | ImportError):
         return 1, _as_flag(line)
     if isinstance(error, OSError):
@@ -250,8 +251,8 @@ def _describe(error: BaseException) -> tuple[int, str]:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "OpError" in kinds:
         if kinds & _TENSORFLOW_FILE_ERRORS or "No space left" in line:
-            return 1, _without_graph_names(line)
-        line = _without_graph_names(line)
+            return 1, without_graph_names(line)
+        line = without_graph_names(line)
     return 70, f"{type(error).__name__}: {line}"
 
 
@@ -265,6 +266,22 @@ def _as_flag(line: str) -> str:
     return f"--{line}"
 
 
+def _with_origin(line: str) -> str:
+    """Says where the values came from that a refusal names and nobody typed."""
+    named = dict.fromkeys(re.findall(r"--(\w+)", line))
+    path = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
+    found = [f"--{name}" for name in named if path and name in FROM_CONFIG]
+    if found:
+        verb = "is" if len(found) == 1 else "are"
+        return f"{line}; {' and '.join(found)} {verb} from --config={path}"
+    subject = re.match(r"--(\w+)(?:=| must be (?!given))", line)
+    name = subject[1] if subject else ""
+    # Of a value that could not be parsed, the flag does not know that it was given.
+    given = name not in flags.FLAGS or flags.FLAGS[name].present
+    given = given or any(a.lstrip("-").startswith(name) for a in sys.argv[1:])
+    return line if given else f"{line}; this is the default of --{name}"
+
+
 def _describe_os_error(error: OSError) -> str | None:
     if not error.strerror:
         return None
@@ -273,9 +290,3 @@ def _describe_os_error(error: OSError) -> str | None:
         reason = "the disk is full"
     where = error.filename2 or error.filename
     return f"{where}: {reason}" if where else reason
-
-
-def _without_graph_names(line: str) -> str:
-    """Removes what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
-    line = re.sub(r"\{\{.*?\}\}\s*", "", line)
-    return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()

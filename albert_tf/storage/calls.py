@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -71,13 +72,19 @@ def as_os_error() -> Iterator[None]:
         kinds = [kind.__name__ for kind in type(e).__mro__]
         if "OpError" not in kinds:
             raise
-        message = " ".join(str(e.message).split())[:300]
+        message = without_graph_names(" ".join(str(e.message).split()))[:300]
         where, _, words = message.rpartition("; ")
         if number := _NUMBERS.get(words):
             raise OSError(number, words, where) from e
         number = next(filter(None, map(_NUMBERS_BY_CLASS.get, kinds)), None)
         reason = message or (os.strerror(number) if number else kinds[0])
         raise OSError(number, reason) from e
+
+
+def without_graph_names(line: str) -> str:
+    """Removes what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
+    line = re.sub(r"\{\{.*?\}\}\s*", "", line)
+    return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()
 
 
 def reason_of(error: OSError) -> str:

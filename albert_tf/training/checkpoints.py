@@ -19,6 +19,7 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files, streams
+from albert_tf.storage.calls import without_graph_names
 from albert_tf.storage.streams import find_checkpoints
 from albert_tf.training.engine import value_of
 from albert_tf.training.weights import WeightAverages
@@ -51,7 +52,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def reason_of(error: BaseException) -> str:
     """Returns the first line of an error of TensorFlow's."""
-    return (str(getattr(error, "message", error)).splitlines() or [""])[0]
+    lines = str(getattr(error, "message", error)).splitlines() or [""]
+    return without_graph_names(lines[0])
 
 
 class TrainingCheckpoints:

@@ -44,6 +44,7 @@ class Progress(contextlib.AbstractContextManager):
         self.first_step = first_step
         self.chief = chief
         self.shown = shown
+        self._warned = False
         if not chief:
             return
         self.metrics = MetricsFile(files.join(folder, METRICS_FILE), first_step)
@@ -52,7 +53,7 @@ class Progress(contextlib.AbstractContextManager):
             calls.repeated(_begin_session, where, first_step)
             self.writer = calls.repeated(tf.summary.create_file_writer, where)
         except OSError as e:
-            _warn(calls.reason_of(e))
+            self._warn(e)
             self.writer = tf.summary.create_noop_writer()
         # A terminal is redrawn often; a log file gets a line now and then.
         interval = 0.5 if sys.stderr.isatty() else 10.0
@@ -76,11 +77,11 @@ class Progress(contextlib.AbstractContextManager):
             return
         self.metrics.append({"split": split, "step": step, **values})
         try:
-            with self.writer.as_default(step=step):
+            with calls.as_os_error(), self.writer.as_default(step=step):
                 for name, value in _flat(values):
                     tf.summary.scalar(f"{split}/{name}", value)
-        except tf.errors.OpError as e:  # A full disk, say.
-            _warn(e.message)
+        except OSError as e:  # A full disk, say.
+            self._warn(e)
         if split == "train":
             shown = {
                 s: f"{values[n]:.3f}" for n, s in self.shown.items() if n in values
@@ -112,13 +113,15 @@ class Progress(contextlib.AbstractContextManager):
             self.bar.close()
             self.metrics.settle()
             try:
-                self.writer.close()
-            except tf.errors.OpError as e:
-                _warn(e.message)
+                with calls.as_os_error():
+                    self.writer.close()
+            except OSError as e:
+                self._warn(e)
 
-
-def _warn(reason: str) -> None:
-    logging.warning("tensorboard is not written: %s", reason)
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            logging.warning("tensorboard is not written: %s", calls.reason_of(error))
+        self._warned = True
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

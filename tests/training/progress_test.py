@@ -100,6 +100,20 @@ def test_a_run_begins_without_tensorboard_on_a_full_disk(folder, monkeypatch, ca
     assert [line["step"] for line in read(folder)] == [2]
 
 
+def test_a_full_disk_is_said_once_without_names_of_the_graph(
+    folder, monkeypatch, caplog
+):
+    def fail(*args, **kwargs):
+        message = (
+            "{{function_node __wrapped__W}} x; No space left on device [Op:W] name:"
+        )
+        raise tf.errors.ResourceExhaustedError(None, None, message)
+
+    monkeypatch.setattr(tf.summary, "scalar", fail)
+    record(folder, 0, [2, 4])
+    assert caplog.messages == ["tensorboard is not written: No space left on device"]
+
+
 def counts(seconds_per_step, total):
     pace, result = Pace(), []
     while sum(result) < total:

@@ -220,10 +220,11 @@ def model_of(study: Study, run: Training, step: int) -> str:
 
 def _pretraining(study: Study, run: Training, step: int):
     """Returns the settings of a run that ends at a step."""
+    from albert_tf.objectives.recipes import find_recipe
     from albert_tf.training.pretrain_settings import PretrainSettings
 
     scale, objective = study.scale, run.objective
-    values = dict(
+    values = find_recipe("albert") | dict(  # one optimizer for all
         input_file=study.records(run.objective),
         spm_model_file=study.join(TOKENIZER),
         output_dir=study.join("runs", str(run)),

@@ -46,6 +46,7 @@ GROUPS = {
         "generator_size generator_layers embedding_sharing share_encoder temperature "
         "disallow_correct optimizer "
         "learning_rate_schedule scale_learning_rate num_decay_steps poly_power "
+        "beta_2 epsilon bias_correction exclude_from_weight_decay "
         "start_warmup_step warmup_proportion weight_decay_rate clip_norm ema_decay "
         "layerwise_decay layerwise_decay_rule dropout label_smoothing class_weights "
         "gradient_accumulation_steps num_seeds change_num_train_steps on_divergence "

@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import features
+from albert_tf.objectives.recipes import OWN_SETTINGS
 from albert_tf.objectives.terms import Detection, SpanTargets, Term
 
 
@@ -275,7 +276,7 @@ SPANBERT = Objective(
     pair_policies=features.UNLABELLED_POLICIES,
     head="span_boundary",
     settings={"masking": "spanbert"},
-    own_settings=("max_span", "span_edges"),
+    own_settings=OWN_SETTINGS["spanbert"],
     chooses_masks=True,
 )
 
@@ -310,10 +311,7 @@ ELECTRA = Objective(
     pair_policies=features.UNLABELLED_POLICIES,
     head="electra",
     settings={"masking": "electra", "generator_size": _generator_size},
-    own_settings=(
-        *("generator_size", "generator_layers", "embedding_sharing"),
-        *("share_encoder", "temperature", "disallow_correct"),
-    ),
+    own_settings=OWN_SETTINGS["electra"],
     sample_draws=True,
 )
 OBJECTIVES = {one.name: one for one in (ALBERT, BERT, ROBERTA, SPANBERT, ELECTRA)}

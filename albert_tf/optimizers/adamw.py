@@ -36,7 +36,7 @@ _CALLERS = {
 
 
 class AdamStyleOptimizer(keras.optimizers.Optimizer):
-    """Moments without bias correction, decay by name, dense reduced clipped gradients.
+    """Adam's moments, decay by name, dense reduced clipped gradients.
 
     Subclasses implement `_scaled_update`.
 
@@ -66,6 +66,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             weights have no part in it.
         name: str or None.
         loss_scale_factor: float or None. A constant loss scale, as in Keras.
+        bias_correction: bool. Whether the update is multiplied by
+            `sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t)` in update t, as in fairseq,
+            which adds epsilon to the root of the uncorrected moment.
 
     Attributes:
         sum_over_replicas: bool. False if `apply` is given gradients that are already
@@ -92,6 +95,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         ema_decay: float = 0.0,
         name: str | None = None,
         loss_scale_factor: float | None = None,
+        bias_correction: bool = False,
     ):
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
@@ -116,6 +120,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         )
         self._rates: tuple[float, ...] = ()
         self.ema_decay = number("ema_decay", ema_decay, below=1)
+        self.bias_correction = bool(bias_correction)
         self.sum_over_replicas = True
         self.loss_scale: LossScale | None = None
         self.last_global_norm = self.add_variable(
@@ -225,9 +230,10 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         base = super().get_config()
         kept = ("name", "learning_rate", "loss_scale_factor")
         own = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "clip_norm")
+        own += ("ema_decay", "bias_correction")
         return {
             **{name: base[name] for name in kept},
-            **{name: getattr(self, name) for name in (*own, "ema_decay")},
+            **{name: getattr(self, name) for name in own},
             "exclude_from_weight_decay": list(self._decay_exclusions),
             "learning_rate_multipliers": dict(self._rate_patterns),
         }
@@ -238,12 +244,31 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         next_m = betas[0] * m + (1.0 - self.beta_1) * gradient
         next_v = betas[1] * v + (1.0 - self.beta_2) * ops.square(gradient)
         update = next_m / (ops.sqrt(next_v) + self.epsilon)
+        if self.bias_correction:
+            update = update * ops.cast(self._correction(), update.dtype)
         if self.weight_decay_rate and index in self._decay_flags:
             update = update + self.weight_decay_rate * variable
         update = self._scaled_update(update, variable)
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, rate * update)
+
+    def _num_updates(self):
+        """Returns the number of updates made, this one included."""
+        updates = ops.cast(self.iterations, "float32") + 1.0
+        if self.loss_scale:
+            updates -= ops.cast(self.loss_scale.skipped_steps.value, "float32")
+        return updates
+
+    def _correction(self):
+        """Returns what undoes that the moments began at zero."""
+        updates = ops.maximum(self._num_updates(), 1.0)
+        first, second = (
+            # 1 - beta ** updates, with all its digits
+            -ops.expm1(updates * math.log(beta)) if beta else ops.ones(())
+            for beta in (self.beta_1, self.beta_2)
+        )
+        return ops.sqrt(second) / first
 
     def _scaled_update(self, update, variable):
         """Returns the update, which is multiplied by the learning rate afterwards."""
@@ -253,11 +278,8 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         """Moves the average of a variable, which was just updated, towards it."""
         if not self.ema_decay:
             return
-        updates = ops.cast(self.iterations, "float32") + 1.0
-        if self.loss_scale:
-            updates -= ops.cast(self.loss_scale.skipped_steps.value, "float32")
         # 1 - decay ** updates, with all its digits; the first update replaces.
-        total = -ops.expm1(updates * math.log(self.ema_decay))
+        total = -ops.expm1(self._num_updates() * math.log(self.ema_decay))
         share = ops.minimum((1.0 - self.ema_decay) / total, 1.0)
         average = self._averages[index]
         share = ops.cast(share, average.dtype)
@@ -365,7 +387,7 @@ def checked_patterns(name: str, patterns: Sequence[str] | None) -> tuple[str, ..
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamW(AdamStyleOptimizer):
-    """Adam with decoupled weight decay and without bias correction.
+    """Adam with decoupled weight decay, by default without bias correction.
 
     The original's `AdamWeightDecayOptimizer`: `w -= rate * (m / (sqrt(v) + epsilon) +
     decay * w)`. Used for fine-tuning. See `AdamStyleOptimizer` for the arguments.
@@ -384,4 +406,6 @@ class AdamW(AdamStyleOptimizer):
         if self.weight_decay_rate and index in self._decay_flags:
             self.assign_sub(variable, rate * self.weight_decay_rate * variable)
         m, v = self._m[index], self._v[index]
+        if self.bias_correction:
+            rate = rate * ops.cast(self._correction(), rate.dtype)
         apply_adam(variable, m, v, gradient, rate, *betas, self.epsilon)

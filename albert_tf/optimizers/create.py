@@ -47,9 +47,10 @@ def create_optimizer(
             `poly_power`, `start_warmup_step` and `allow_negative_rate` mean nothing.
         num_decay_steps: int or None. With `"trapezoid"`, see `WarmupTrapezoid`.
         **optimizer_arguments: `weight_decay_rate`, `clip_norm`, `beta_1`, `beta_2`,
-            `epsilon`, `loss_scale_factor`, `ema_decay`, `exclude_from_weight_decay`,
-            `learning_rate_multipliers` (`AdamStyleOptimizer`), and for `"lamb"`
-            `exclude_from_layer_adaptation` (`Lamb`).
+            `epsilon`, `bias_correction`, `loss_scale_factor`, `ema_decay`,
+            `exclude_from_weight_decay`, `learning_rate_multipliers`
+            (`AdamStyleOptimizer`), and for `"lamb"` `exclude_from_layer_adaptation`
+            (`Lamb`).
 
     Raises:
         UsageError: If the name is unknown or an argument is out of its range.

@@ -32,8 +32,6 @@ from albert_tf.planning.topologies import find_topology
 from albert_tf.training.jax.update import AXIS, Update
 from albert_tf.training.pretrain_settings import PretrainSettings
 
-_OF_OPTIMIZER = ("learning_rate", "num_train_steps", "weight_decay_rate")
-_OF_OPTIMIZER += ("clip_norm", "ema_decay")
 _FLOATS = (features.MASK_WEIGHTS, features.SENTENCE_ORDER_WEIGHTS)
 _FLOATS += (features.SAMPLE_DRAWS,)
 # What XLA says of a program that needs more memory than there is.
@@ -64,8 +62,7 @@ def make_update(
     row = find(objective.head)
     options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
     model = row.load_class()(config, seed=0, dtype=settings.dtype, **options)
-    given = {name: getattr(settings, name) for name in _OF_OPTIMIZER}
-    optimizer = create_optimizer(settings.optimizer, **given)
+    optimizer = create_optimizer(settings.optimizer, **settings.optimizer_arguments)
     forms = {"depth": depth, "shard_optimizer": settings.shard_optimizer}
     update = Update(model, objective, optimizer, mesh, accumulation=parts, **forms)
     return update, update.batch_specs(_shapes(settings, objective))

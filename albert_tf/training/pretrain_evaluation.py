@@ -24,6 +24,7 @@ from albert_tf.objectives.pretraining import (
     SENTENCE_ORDER,
     Objective,
 )
+from albert_tf.objectives.recipes import OWN_SETTINGS
 from albert_tf.storage import files, hubs
 from albert_tf.training import pretrain_inputs
 from albert_tf.training.engine import EvaluationStep, default_strategy
@@ -35,7 +36,7 @@ from albert_tf.training.start import make_pretrainer
 # Settings of a run that decide what its evaluations measure; some of one objective.
 _OF_OBJECTIVES = (
     "pair_loss_weight",
-    *(name for one in OBJECTIVES.values() for name in one.own_settings),
+    *(name for names in OWN_SETTINGS.values() for name in names),
 )
 _OF_RUNS = (
     *("objective", "masking", "masked_lm_prob", "ngram", "packing"),

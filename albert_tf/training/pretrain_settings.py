@@ -12,12 +12,12 @@ from typing import Any
 
 from albert_tf.data.masking.config import most_predictions
 from albert_tf.errors import require
+from albert_tf.objectives.recipes import OF_PAIRS, OWN_SETTINGS, find_recipe
 from albert_tf.reports.samples import MASK, PROMPTS
-from albert_tf.settings import setting
+from albert_tf.settings import check_fields, setting
 from albert_tf.training.settings import Phase, TrainingSettings
 
-# The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs. LAMB's paper
-# (arXiv:1904.00962) has for BERT and this batch the same rate and warm-up of 1/40.
+# The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs.
 REFERENCE_BATCH_SIZE = 4096
 
 
@@ -25,7 +25,8 @@ REFERENCE_BATCH_SIZE = 4096
 class PretrainSettings(TrainingSettings):
     """A pretraining run. Names and defaults are those of `run_pretraining.py`.
 
-    Steps are updates of the weights.
+    Steps are updates of the weights. What is None becomes what the paper of the
+    objective has (`objectives.recipes`).
 
     Attributes:
         input_file: TFRecords: the prefix given to create_pretraining_data, or paths
@@ -36,7 +37,8 @@ class PretrainSettings(TrainingSettings):
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, bert (for records of --pair_policy=nsp),
             roberta, spanbert or electra (for records without labels, such as those of
-            --pair_policy=none). It sets model, losses and --masking.
+            --pair_policy=none). It sets model, losses, --masking and, as in its paper,
+            optimizer, batch, steps and learning rate (docs/relatives.md).
         pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that
             of the masked tokens has weight 1.
         max_span: With --objective=spanbert: number of tokens of a span, from its first
@@ -120,7 +122,9 @@ class PretrainSettings(TrainingSettings):
     input_file: str = setting(identity="data")
     spm_model_file: str = setting("", identity="tokenizer")
     eval_file: str = setting("", identity=False)
-    objective: str = "albert"
+    objective: str = setting(
+        "albert", choices=("albert", "bert", "roberta", "spanbert", "electra")
+    )
     pair_loss_weight: float = setting(1.0, minimum=0)
     max_span: int = setting(15, minimum=1)
     span_edges: str = setting("original", choices=("original", "all"))
@@ -141,19 +145,26 @@ class PretrainSettings(TrainingSettings):
     masked_lm_prob: float = 0.15
     ngram: int = setting(3, minimum=1)
     packing: bool = False
-    train_batch_size: int = 4096
+    train_batch_size: int | None = None
     eval_batch_size: int = setting(64, identity=False)
-    optimizer: str = "lamb"
-    learning_rate: float = 0.00176
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    learning_rate_schedule: str | None = None
+    weight_decay_rate: float | None = None
+    clip_norm: float | None = None
+    beta_2: float | None = None
+    epsilon: float | None = None
+    bias_correction: bool | None = None
+    exclude_from_weight_decay: str | None = None
     scale_learning_rate: bool = False
     poly_power: float = setting(1.0, above=0)
     ema_decay: float = 0.0
     # The same batch, divided otherwise.
     gradient_accumulation_steps: int = setting(1, identity=False)
     export_weights: str = setting("last", choices=("last", "average"))
-    num_train_steps: int = 125000
+    num_train_steps: int | None = None
     change_num_train_steps: bool = setting(False, identity=False)
-    num_warmup_steps: int = 3125
+    num_warmup_steps: int | None = None
     start_warmup_step: int = setting(0, minimum=0)
     save_checkpoints_steps: int = 5000
     keep_checkpoint_max: int = 5
@@ -176,6 +187,9 @@ class PretrainSettings(TrainingSettings):
         """Refuses settings that no run can have, before anything is read."""
         for name in ("input_file", "output_dir"):
             require(getattr(self, name), f"--{name} is required")
+        check_fields(self)
+        self._complete()
+        self._check_objective()
         rule = "--spm_model_file is required without --init_checkpoint"
         require(self.spm_model_file or self.init_checkpoint, rule)
         self._check_start()
@@ -203,6 +217,33 @@ class PretrainSettings(TrainingSettings):
             require(fits, f"--{name} must be above 1, or 0 for none", value)
         if self.sequence_length_schedule:
             phases_of(self)  # checks them, and the settings of each phase
+
+    def _complete(self) -> None:
+        """Takes what is None from the recipe of the objective."""
+        recipe = find_recipe(self.objective, self.preset)
+        missing = [name for name in recipe if getattr(self, name) is None]
+        batch = recipe["train_batch_size"]
+        fits = "learning_rate" not in missing or batch == REFERENCE_BATCH_SIZE
+        require(
+            fits or not self.scale_learning_rate,
+            f"--scale_learning_rate with --objective={self.objective} requires a "
+            f"--learning_rate; its own is that of a batch of {batch}",
+        )
+        for name in missing:
+            object.__setattr__(self, name, recipe[name])
+
+    def _check_objective(self) -> None:
+        """Refuses settings of another objective."""
+        name, defaults = self.objective, self.defaults()
+        for other, flags in OWN_SETTINGS.items():
+            for flag in flags if other != name else ():
+                value = getattr(self, flag)
+                rule = f"--{flag}={value} requires --objective={other}"
+                require(value == defaults[flag], rule, name)
+        weight = self.pair_loss_weight
+        usual = name in OF_PAIRS or weight == defaults["pair_loss_weight"]
+        rule = f"--pair_loss_weight={weight} requires an objective with a loss about "
+        require(usual, f"{rule}pairs", name)
 
     def _check_start(self) -> None:
         """Checks where the sizes and the weights of the model come from."""

@@ -43,11 +43,6 @@ from albert_tf.training.settings import Phase, TrainingSettings
 from albert_tf.training.weights import WeightAverages
 from albert_tf.training.workers import check_equal
 
-_OPTIMIZER_SETTINGS = (
-    *("learning_rate", "num_train_steps", "num_warmup_steps", "weight_decay_rate"),
-    *("clip_norm", "learning_rate_schedule", "num_decay_steps", "ema_decay"),
-)
-
 
 @contextlib.contextmanager
 def devices(settings: TrainingSettings) -> Iterator[Strategy]:
@@ -198,7 +193,7 @@ class Run(abc.ABC):
             **optimizer: Arguments of `create_optimizer`, instead of the settings.
         """
         settings = self.settings
-        given = {name: getattr(settings, name) for name in _OPTIMIZER_SETTINGS}
+        given = settings.optimizer_arguments
         with self.strategy.scope():
             model = make_model(settings.dtype)
             adam = create_optimizer(settings.optimizer, **{**given, **optimizer})

@@ -42,9 +42,15 @@ class TrainingSettings:
             which the learning rate falls. Default: 20% of all.
         num_train_steps: Number of updates.
         num_warmup_steps: Updates during which the learning rate rises.
-        weight_decay_rate: Decoupled weight decay; not applied to biases and layer
-            norms.
+        weight_decay_rate: Decoupled weight decay; see --exclude_from_weight_decay.
         clip_norm: Global norm to which gradients are clipped; 0: no clipping.
+        beta_2: Decay of the average of the squared gradients.
+        epsilon: What is added to the root of that average.
+        bias_correction: Correct the averages for having begun at zero, as fairseq's
+            Adam does.
+        exclude_from_weight_decay: Parts of the names of variables without weight decay,
+            separated by commas; empty: all decay. With --optimizer=lamb, these have no
+            trust ratio either.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
             0: no average.
         gradient_accumulation_steps: Micro-batches that each device's share of a step is
@@ -96,6 +102,10 @@ class TrainingSettings:
     num_warmup_steps: int | None = setting(None, minimum=0)
     weight_decay_rate: float = setting(0.01, minimum=0)
     clip_norm: float = setting(1.0, minimum=0)
+    beta_2: float = setting(0.999, minimum=0, below=1)
+    epsilon: float = setting(1e-6, above=0)
+    bias_correction: bool = False
+    exclude_from_weight_decay: str = "LayerNorm,layer_norm,bias"
     ema_decay: float = setting(0.0, minimum=0, below=1)
     gradient_accumulation_steps: int = setting(1, minimum=1)
     eval_steps: int | None = setting(None, minimum=0)
@@ -161,6 +171,18 @@ class TrainingSettings:
             "--train_batch_size must be a multiple of --gradient_accumulation_steps",
             *(batch, parts),
         )
+
+    @property
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """Arguments of `create_optimizer`."""
+        names = "learning_rate num_train_steps num_warmup_steps weight_decay_rate "
+        names += "clip_norm learning_rate_schedule num_decay_steps ema_decay "
+        names += "beta_2 epsilon bias_correction"
+        parts = self.exclude_from_weight_decay.split(",")
+        return {
+            **{name: getattr(self, name) for name in names.split()},
+            "exclude_from_weight_decay": tuple(filter(None, map(str.strip, parts))),
+        }
 
     @property
     def dtype(self) -> str:

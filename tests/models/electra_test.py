@@ -136,7 +136,7 @@ def test_the_original_token_can_be_excluded():
 def test_padding_is_never_drawn_where_it_has_no_position():
     config = CONFIG.replace(family="roberta", position_offset=2)  # <pad> is 1
     model, batch = make_model(config=config), make_batch()
-    model.generator.mlm_head.bias.assign(np.eye(V, dtype="float32")[1] * 50)
+    model.generator.mlm_head.output_bias.assign(np.eye(V, dtype="float32")[1] * 50)
     found = model(batch)["corrupted_ids"].numpy()
     assert not (found == 1).any() and (found != batch["token_ids"]).any()
 

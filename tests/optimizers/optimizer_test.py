@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.optimizers.adamw import AdamW, canonical_path
+from albert_tf.optimizers.adamw import AdamStyleOptimizer, AdamW, canonical_path
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.optimizers.lamb import Lamb
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 
@@ -318,3 +319,23 @@ def test_the_updates_are_those_without_an_average(name):
     assert not [v for v in optimizer.variables if "average" in v.path]
     with pytest.raises(UsageError, match="slot must be one of m, v, received"):
         optimizer.slot(variables[0], "average")
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_bias_correction_is_that_of_keras(fused, monkeypatch):
+    arguments = {"beta_2": 0.98, "epsilon": 1e-3, "clip_norm": 0}
+    if not fused:
+        monkeypatch.setattr(AdamW, "_update", AdamStyleOptimizer._update)
+    every = {"bias_correction": True, "exclude_from_weight_decay": ()}
+    history, *_ = train("adamw", **every, **arguments)
+
+    def keras_adam(name, learning_rate, **kwargs):
+        rate = WarmupPolynomialDecay(learning_rate, 2 * STEPS)
+        del arguments["clip_norm"]
+        return keras.optimizers.AdamW(rate, weight_decay=0.01, **arguments)
+
+    monkeypatch.setitem(globals(), "create_optimizer", keras_adam)
+    expected, *_ = train("adamw")
+    for one, other in zip(history, expected, strict=True):
+        for x, y in zip(one, other, strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)

@@ -35,6 +35,7 @@ PRETRAIN = (
 PREDICT = "predict --output_file=out.tsv --model="
 TABLE = "--input_file=a.tsv"
 BAD = "--text_column=body"
+FROM_CONFIG = "received 'electra'; --pair_loss_weight is from --config=c.py"
 NO_FILE = "none: no such file or folder"
 NO_COLUMN = "a.tsv: no column 'body'"
 NO_RUNNER = "--runner: Nonsense cannot be used"
@@ -74,6 +75,8 @@ MISTAKES = {
         ("--init_checkpoint=none", 1, NO_FILE),
         ("--preset=none", 2, "--preset=none: "),
         ("--max_seq_length=1024", 2, "at most max_position_embeddings=512"),
+        ("--config=c.py --objective=electra", 2, FROM_CONFIG),
+        ("--num_train_steps=5", 2, "3125; this is the default of --num_warmup_steps"),
     ],
     "evaluate --model=m": [
         ("", 2, "exactly one of --eval_file and --data_dir"),
@@ -176,6 +179,8 @@ def test_mistakes(tmp_path, run_python, model_folder):
     (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")
     (tmp_path / "r.tfrecord").write_bytes(b"")
     (tmp_path / "empty.txt").touch()
+    config = "def get_config():\n    return {'pair_loss_weight': 0.3, 'ngram': 1}\n"
+    (tmp_path / "c.py").write_text(config)
     (tmp_path / "a.pq").write_bytes(b"PAR1")
     (tmp_path / "binary.txt").write_bytes(b"ab\xffcd\n")
     write_run(tmp_path / "a")

@@ -151,7 +151,6 @@ def test_the_decay_is_checked_against_the_own_steps():
 
 def test_what_an_earlier_run_does_not_record_had_this_value():
     for kind in (PretrainSettings, FinetuneSettings):
-        assert kind.defaults()["learning_rate_schedule"] == "original"
         assert kind.defaults()["ema_decay"] == 0
     defaults = PretrainSettings.defaults()
     assert defaults["export_weights"] == "last"
@@ -273,3 +272,38 @@ def test_what_is_given_beside_a_config_replaces_its_steps():
         assert beside(config, [name]) == {"learning_rate": 1e-5}
     assert "num_warmup_steps" not in beside(config, ["warmup_proportion"])
     assert beside({"num_train_epochs": 3.0}, ["num_train_steps"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("lamb", 0.00176, 4096, 125_000, 3_125, 0.01, 0.999, False)),
+        (
+            {"objective": "roberta", "preset": "roberta_large", "epsilon": 1e-4},
+            ("adamw", 4e-4, 8192, 500_000, 30_000, 0.01, 0.98, True),
+        ),
+        (
+            {"objective": "spanbert", "beta_2": 0.9},
+            ("adamw", 1e-4, 256, 2_400_000, 10_000, 0.1, 0.9, True),
+        ),
+        (
+            {"objective": "electra", "optimizer": "lamb", "weight_decay_rate": 0.0},
+            ("lamb", 5e-4, 128, 1_000_000, 10_000, 0.0, 0.999, False),
+        ),
+    ],
+)
+def test_an_objective_brings_its_recipe(given, expected):
+    unset = dict(num_train_steps=None, num_warmup_steps=None)
+    settings = pretraining(**{**unset, **given})
+    names = "optimizer learning_rate train_batch_size num_train_steps num_warmup_steps "
+    names += "weight_decay_rate beta_2 bias_correction"
+    assert tuple(getattr(settings, name) for name in names.split()) == expected
+    excluded = settings.optimizer_arguments["exclude_from_weight_decay"]
+    assert bool(excluded) == (not settings.bias_correction)
+
+
+def test_the_rate_of_another_batch_is_not_scaled():
+    message = "--scale_learning_rate with --objective=electra requires a --learning_r"
+    with pytest.raises(UsageError, match=message):
+        pretraining(objective="electra", scale_learning_rate=True)
+    pretraining(objective="electra", scale_learning_rate=True, learning_rate=1e-3)

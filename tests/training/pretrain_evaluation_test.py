@@ -105,7 +105,8 @@ def test_a_bert_of_another_package(tmp_path, records):
     path = tmp_path / "bert"
     albert_tf.save_pretrained(model, path, "huggingface", tokenizer=tokenizer)
     vocab = str(kinds.WORDPIECE_FILE)
-    data = records(spm_model_file=vocab, pair_policy="nsp", max_seq_length=32)
+    sizes = {"max_seq_length": 32, "do_lower_case": True}
+    data = records(spm_model_file=vocab, pair_policy="nsp", **sizes)
     found = evaluate_records(path, data)
     assert (found["objective"], found["masking"]) == ("bert", "bert")
     assert found["max_seq_length"] == 32  # as the data card says

@@ -14,7 +14,7 @@ import zipfile
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import nets, safetensors_file, tf1
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.tokenizers import attach_tokenizer
+from albert_tf.converters.tokenizers import attach_tokenizer, write_library_config
 from albert_tf.errors import DataError, require
 from albert_tf.heads import GENERATOR, HEADS, MODEL, PAIRS, all_rows, find
 from albert_tf.storage import files, folders
@@ -102,6 +102,7 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
         tokenizer = checkpoint.make_tokenizer()
         config["tokenizer"] = tokenizer.get_config()
         out.write(tokenizer.file_name, tokenizer.model)
+        write_library_config(tokenizer, checkpoint.config, out)
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, checkpoint.tensors, {"format": NAME})
     out.write_json(CONFIG, config)

@@ -17,6 +17,7 @@ from albert_tf.text.load import (
     OPTIONS,
     check_options,
     find_file,
+    library_options,
     load_tokenizer,
     read_tokenizer,
     stored_options,
@@ -77,20 +78,18 @@ def write_file(
     rule = f"{format} cannot store added tokens; write albert_tf's format"
     require(not added, rule, *added[:1])
     out.write(names[tokenizer.file_name], tokenizer.model)
-    out.write_json(OPTION_FILE, tokenizer.get_config())
+    out.write_json(OPTION_FILE, library_options(tokenizer))
 
 
 def write_huggingface(
     tokenizer: Tokenizer, config: AlbertConfig, out: FolderWriter
 ) -> None:
     """Writes the tokenizer's file, `tokenizer.json` and `tokenizer_config.json`."""
-    kind, options = "PreTrainedTokenizerFast", tokenizer.get_config()
-    has_segments = tokenizer.pair_separators == 1
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
     data = tokenizer.model
     if isinstance(tokenizer, ByteBPETokenizer):
         content = json.loads(data)
         steps = content.get("post_processor") or {}
+        has_segments = tokenizer.pair_separators == 1
         if has_segments or steps.get("type") != "RobertaProcessing":
             content["post_processor"] = tokenizer_json.template(tokenizer)
             data = files.to_json(content).encode()
@@ -99,21 +98,37 @@ def write_huggingface(
         out.write_json(ByteBPETokenizer.file_name, tokenizer_json.to_json(tokenizer))
     elif isinstance(tokenizer, WordPieceTokenizer):
         out.write_json(ByteBPETokenizer.file_name, tokenizer.to_json())
-        # Theirs has one separator whatever the file says.
-        kind = "BertTokenizer" if has_segments else kind
-        options["strip_accents"] = not options.pop("keep_accents")
+    write_library_config(tokenizer, config, out)
+
+
+def write_library_config(
+    tokenizer: Tokenizer, config: AlbertConfig, out: FolderWriter
+) -> None:
+    """Writes `tokenizer_config.json` for the tokenizer's files in a folder.
+
+    It names no class if all of transformers' classes would give other ids: without a
+    `tokenizer.json` they lack the digit-comma rule and a second separator.
+    """
+    has_segments = tokenizer.pair_separators == 1
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    kind = {}
+    # Theirs has one separator whatever the file says.
+    if isinstance(tokenizer, WordPieceTokenizer) and has_segments:
+        kind["tokenizer_class"] = "BertTokenizer"
+    elif os.path.exists(os.path.join(out.path, ByteBPETokenizer.file_name)):
+        kind["tokenizer_class"] = "PreTrainedTokenizerFast"
     names = ("pad", "unk", "cls", "sep", "mask")
     ids = {name: getattr(tokenizer, f"{name}_id") for name in names}
     ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
     out.write_json(
         OPTION_FILE,
         {
-            "tokenizer_class": kind,
+            **kind,
             "model_input_names": inputs if has_segments else inputs[::2],
             "model_max_length": config.max_position_embeddings,
             "clean_up_tokenization_spaces": False,
             **{f"{name}_token": tokenizer.id_to_token(i) for name, i in ids.items()},
-            **options,
+            **library_options(tokenizer),
         },
     )
 

@@ -24,6 +24,7 @@ from albert_tf.export.runtimes import (
 from albert_tf.export.server_files import fill
 from albert_tf.reports import environment
 from albert_tf.storage import folders
+from albert_tf.text.load import OPTION_FILE, library_options
 from albert_tf.text.tokenizer import Tokenizer
 
 EXAMPLE = "example.py"
@@ -105,7 +106,7 @@ def export_for_runtime(
             content["check"] = dict(check(run))
         content["speed"] = _speed(graph, run, length)
         tokenizer.save(os.path.join(out.path, tokenizer.file_name))
-        out.write_json("tokenizer_config.json", tokenizer.get_config())
+        out.write_json(OPTION_FILE, library_options(tokenizer))
         out.write(EXAMPLE, make_example(runtime, graph, tokenizer, content).encode())
         listed = manifest.list_files(out.path)
         content["size"] = sum(listed[name]["size"] for name in runtime.model_files)

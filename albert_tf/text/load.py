@@ -182,6 +182,19 @@ def _options_of(path: str) -> dict[str, Any]:
     return options
 
 
+def library_options(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns the options of a tokenizer as transformers names them."""
+    options = tokenizer.get_config()
+    if isinstance(tokenizer, WordPieceTokenizer):
+        options["strip_accents"] = not options.pop("keep_accents")
+    if tokens := options.pop("added_tokens", ()):
+        options["added_tokens_decoder"] = {
+            str(token["id"]): {key: token[key] for key in token if key != "id"}
+            for token in tokens
+        }
+    return options
+
+
 def check_options(
     given: Mapping[str, Any], known: Mapping[str, Any], source: str
 ) -> None:

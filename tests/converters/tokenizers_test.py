@@ -95,6 +95,8 @@ def test_every_format_keeps_case_and_accents(tmp_path, model, format):
         assert checkpoint.make_tokenizer().get_config() == options
         assert checkpoint.make_tokenizer().sha256 == tokenizer.sha256
         assert checkpoint.tokenizer_options == options
+    written = json.loads((path / "tokenizer_config.json").read_text())
+    assert options.items() <= written.items()
 
 
 @pytest.mark.parametrize("kind", WORDPIECE)
@@ -106,6 +108,8 @@ def test_wordpiece_in_every_format_but_keras_hub_s(tmp_path, model, kind):
         for found in (load.load_tokenizer(path), load_tokenizer(path)):
             assert found.get_config() == tokenizer.get_config()
             assert found.sha256 == tokenizer.sha256
+        written = json.loads((path / "tokenizer_config.json").read_text())
+        assert written["strip_accents"] is not tokenizer.keep_accents
     with pytest.raises(UsageError, match="a file .* only, received WordPieceTok"):
         load.save_pretrained(model, tmp_path / "k", "keras_hub", tokenizer=tokenizer)
     preprocessor = Preprocessor(tokenizer, 9)

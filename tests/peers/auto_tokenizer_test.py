@@ -78,6 +78,23 @@ def test_pairs(tmp_path, kind, num_segments):
     assert theirs.get("token_type_ids") == (segments if num_segments == 2 else None)
 
 
+def test_folders_of_our_own_state_the_options(tmp_path):
+    """Their class for SentencePiece has no digit-comma rule: it must be named."""
+    model, texts = make_model("masked_lm"), ["Über CAFÉ 中文 the cat", "Ⅷ [E1]s"]
+    added = WORDPIECE["wordpiece"].with_options(added_tokens=[{"content": "[E1]"}])
+    folded = {name: SENTENCEPIECE[name] for name in ("lower", "cased", "accents")}
+    for name, ours in {**folded, **WORDPIECE, "added": added}.items():
+        albert_tf.save_pretrained(model, tmp_path / name, tokenizer=ours)
+        kind = transformers.AutoTokenizer
+        if name in folded:
+            kind = transformers.AlbertTokenizer
+            with pytest.raises(ValueError, match="instantiate"):
+                transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        theirs = kind.from_pretrained(tmp_path / name)
+        expected = ours.encode_batch(texts)
+        assert theirs(texts, add_special_tokens=False).input_ids == expected
+
+
 def test_special_tokens(both):
     ours, theirs, _ = both
     for role in ("pad", "unk", "cls", "sep", "mask"):

@@ -268,6 +268,7 @@ def test_the_folder(finished, tables):
         "tensorboard",
         "test_predictions.jsonl",
         "test_predictions.tsv",
+        "tokenizer_config.json",
     }
     assert json.loads((output_dir / "metrics.json").read_text()) == results
     lines = [json.loads(x) for x in (output_dir / "metrics.jsonl").open()]

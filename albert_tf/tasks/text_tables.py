@@ -46,6 +46,8 @@ _NO_LABEL = {
 # TFDS: the class of a row without a label, and the score of all rows of a split whose
 # scores it does not know, as in STS-B.
 _NO_CLASS, _NO_SCORE = "-1", "-1.0"
+# How pandas writes a list into a cell.
+_LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
 # A number with a decimal point that whole numbers and others may be equal to.
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 # Value of `problem_type`: the labels of the training table decide.
@@ -327,7 +329,15 @@ def _make_table(
         if several:
             cells = (columns.values[name][row] for name in several)
             labels[row] = _chosen(several, cells)
-        if found is not None and isinstance(found[row], list):
+        if found is not None and isinstance(found[row], str):
+            require(
+                not _LIST.fullmatch(found[row]) or settings.label_separator,
+                f"{wanted[2]}: expected a label, received a list as text, "
+                f"{shown(found[row])}; write lists in .jsonl or .parquet, or divide "
+                "labels by a separator (--label_separator)",
+                error=DataError,
+            )
+        elif found is not None and isinstance(found[row], list):
             require(
                 not any(isinstance(label, list) for label in found[row]),
                 f"{wanted[2]}: expected labels, received spans of characters, "

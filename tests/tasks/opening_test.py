@@ -137,6 +137,10 @@ def test_what_is_read_in_another_form_names_the_way(tmp_path):
     path.write_text('{"text": "Ann was", "label": [[0, 3, "PER"]]}\n')
     with pytest.raises(DataError, match="spans of characters.* tokens and tags"):
         opening.open_task(settings(train_file=str(path)))
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\na,"[0, 1]"\nb,"[1, 0]"\n')
+    with pytest.raises(DataError, match="line 2: label: .* a list as text.*separator"):
+        opening.open_task(settings(train_file=str(path)))
 
 
 TAGS = [(f"a{i} b", f"O {tag}") for i, tag in enumerate(("O", "I-X", "B-X", "O", "O"))]

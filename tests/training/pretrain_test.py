@@ -498,22 +498,6 @@ def test_ngrams_of_masks_that_have_none(tmp_path):
     check_ngram(dataclasses.replace(settings, ngram=3), was_begun=False)
 
 
-def test_a_run_does_not_go_on_with_other_masks_of_the_same_name(tmp_path):
-    values = runs.pretraining(tmp_path, masking="roberta")
-    settings = PretrainSettings(**values)
-    (tmp_path / "run").mkdir()
-    now = settings.identity()
-    earlier = {k: v for k, v in now.items() if k != "masking_rules"}
-    for record in (now, earlier):
-        text = json.dumps({"settings": record})
-        (tmp_path / "run/run.json").write_text(text)
-        fits = record is now
-        refused = pytest.raises(UsageError, match="='albert_tf'; received .*'roberta'")
-        with contextlib.nullcontext() if fits else refused:
-            RunFolder(settings)
-    assert "masking_rules" not in dataclasses.replace(settings, masking=None).identity()
-
-
 @pytest.mark.slow
 def test_spans_from_records_to_the_model(records, tmp_path, capfd):
     data, out = records(pair_policy="none", max_seq_length=64), tmp_path / "run"

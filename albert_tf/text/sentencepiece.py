@@ -9,6 +9,7 @@ in-graph path (`tokenizer(tensor)`, `tokenizer.graph`) is first used.
 import functools
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text import offsets
 from albert_tf.text.normalization import normalize_text
@@ -33,6 +34,10 @@ _CONTINUES_WORD = frozenset("abcdefghijklmnopqrstuvwxyz" + _PUNCTUATION)
 _MAX_RULES, _MAX_SYMBOLS, _MAX_PIECE = 32, 64, 7_999
 # Bytes of a rule and of its replacement; the longest of NFKC have 12 and 33.
 _MAX_BYTES = 255
+
+
+# A line of the list that SentencePiece writes next to a model.
+_PIECE_LINE = re.compile(r"^(▁|[^\t\n]+\t-?\d)", re.MULTILINE)
 
 
 class AlbertTokenizer(Tokenizer):
@@ -262,10 +267,20 @@ def check(model: bytes, name: str) -> None:
     try:
         _check(sentencepiece_model_pb2.ModelProto.FromString(model))
     except (DecodeError, ValueError) as e:
+        rule = f"{name}: is the list of a model's pieces; give the model, a file .model"
+        require(not _is_list(model), rule, error=DataError)
         reason = "text that is not UTF-8" if isinstance(e, UnicodeDecodeError) else e
         raise DataError(
             f"{name}: not a SentencePiece model ({len(model)} bytes): {reason}"
         ) from None
+
+
+def _is_list(data: bytes) -> bool:
+    """Returns whether a file is a list of pieces, with or without their scores."""
+    try:
+        return bool(_PIECE_LINE.search(data.decode()))
+    except UnicodeDecodeError:
+        return False
 
 
 def _check(proto: sentencepiece_model_pb2.ModelProto) -> None:

@@ -126,6 +126,7 @@ class WordPieceTokenizer(Tokenizer):
             raise DataError(f"{name}: not a vocab.txt: {e}") from None
         # Tokens have no white space; a line ends in \n or \r\n.
         tokens = [line.rstrip() for line in lines[: -1 if lines[-1] == "" else None]]
+        _check_kind(tokens, name)
         added = values.get("added_tokens", ())
         self._set_vocabulary(_last_of_equals(tokens, name), (), name, added)
         # Of the words of a text; an added token is none.
@@ -310,6 +311,15 @@ def _is(name: str, char: str) -> bool:
     firsts, lasts = _classes()[name]
     place = bisect.bisect_right(firsts, ord(char)) - 1
     return place >= 0 and ord(char) <= lasts[place]
+
+
+def _check_kind(tokens: list[str], name: str) -> None:
+    """Refuses a list that has more pieces of SentencePiece or BPE than `##`."""
+    others = [t for t in tokens if t[1:] and (t[0] in "▁Ġ" or t[-1] == "▁")]
+    rule = f"{name}: is the list of pieces of another tokenizer than WordPiece; give "
+    rule += "its spiece.model or tokenizer.json"
+    own = sum(token.startswith(CONTINUES) for token in tokens)
+    require(len(others) <= own, rule, *others[:1], error=DataError)
 
 
 def _last_of_equals(tokens: list[str], name: str) -> list[str]:

@@ -205,6 +205,19 @@ def test_save_and_pickle(tmp_path, tokenizer):
     assert names == sorted(["other", tokenizer.file_name])
 
 
+def test_a_list_of_pieces_is_named(tmp_path):
+    plain = "<pad>\n<unk>\n[CLS]\n[SEP]\n[MASK]\n▁the\ncat\n"
+    scored = "".join(f"{line}\t-1.5\n" for line in plain.split())
+    for name, message in [
+        ("own.vocab", "own.vocab: is the list of a model's pieces; give the model"),
+        ("own.txt", "own.txt: is the list of pieces of another tokenizer"),
+    ]:
+        for content in (plain, scored):
+            (tmp_path / name).write_text(content)
+            with pytest.raises(DataError, match=message):
+                load_tokenizer(tmp_path / name)
+
+
 def test_not_a_model(tmp_path):
     path = tmp_path / "bad.model"
     for content in (b"", b"no model\0\xff", kinds.MODEL[:5000]):

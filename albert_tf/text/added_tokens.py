@@ -173,12 +173,16 @@ def read(folder: str) -> list[dict[str, Any]]:
     return checked(entries, folder)
 
 
-def check_steps(folder: str, vocabulary: str) -> None:
+def check_steps(folder: str, vocabulary: str) -> bool | None:
     """Refuses a folder whose tokenizer takes other steps in transformers.
 
     Args:
         folder: str.
         vocabulary: str. `file_name` of the tokenizer's class.
+
+    Returns:
+        Whether each text of byte-level BPE begins with a space there; None if only its
+        own file can say so.
 
     Raises:
         DataError: If a file says so.
@@ -190,12 +194,21 @@ def check_steps(folder: str, vocabulary: str) -> None:
         rule = f"{path}: {key} is not supported"
         fits = value in values or (not value and value is not False)
         require(fits, rule, value, error=DataError)
-    names = (_object(files.join(folder, "config.json")), config)
-    for name in (str(values.get("tokenizer_class") or "") for values in names):
+    names = [
+        str(values.get("tokenizer_class") or "").removesuffix("Fast")
+        for values in (_object(files.join(folder, "config.json")), config)
+    ]
+    for name in names:
         allowed = {f"{family}Tokenizer" for family in _CLASSES[vocabulary].split()}
         rule = f"{path}: tokenizer_class of a {vocabulary} must be {sorted(allowed)}"
-        fits = name.removesuffix("Fast") in allowed | _ANY_CLASS
-        require(fits, rule, name, error=DataError)
+        require(name in allowed | _ANY_CLASS, rule, name, error=DataError)
+    has_space = config.get("add_prefix_space")
+    is_pieces = vocabulary == "spiece.model"
+    if has_space is None and (names[1] or names[0]) not in _ANY_CLASS:
+        has_space = is_pieces  # the defaults of these classes
+    rule = f"{path}: add_prefix_space must be true or, except of a spiece.model, false"
+    require(has_space in (None, True, is_pieces), rule, has_space, error=DataError)
+    return has_space
 
 
 def _object(path: str) -> dict[str, Any]:

@@ -52,6 +52,9 @@ class ByteBPETokenizer(Tokenizer):
         model: Path of a `tokenizer.json` or (with `merges`) of a `vocab.json`, or the
             bytes of a `tokenizer.json`.
         merges: Path of the `merges.txt` that belongs to a `vocab.json`.
+        added_tokens: sequence of dict. Tokens to add to those of the file.
+        add_prefix_space: bool or None. Whether a space is put before each text.
+            Default: as the `tokenizer.json` says, which cannot be changed, else False.
 
     Attributes:
         vocab_size: int. V.
@@ -89,16 +92,18 @@ class ByteBPETokenizer(Tokenizer):
         model: str | os.PathLike | bytes,
         merges: str | os.PathLike | None = None,
         added_tokens: Sequence[Mapping[str, Any]] = (),
+        add_prefix_space: bool | None = None,
     ):
         name = "tokenizer.json" if isinstance(model, bytes) else os.fspath(model)
         data = model if isinstance(model, bytes) else files.read_bytes(model)
         if merges is not None:
-            data = _join_vocabulary(name, data, files.read_text(merges), merges)
+            lines, has_space = files.read_text(merges), bool(add_prefix_space)
+            data = _join_vocabulary(name, data, lines, merges, has_space)
         content = parse(data, name)
         data = _with_added(content, added_tokens) or data
         super().__init__(data)
         added = content["added_tokens"]
-        self._library = library = _load(content, name)
+        self._library = library = _load(content, name, add_prefix_space)
         tokens = [library.id_to_token(i) for i in range(library.get_vocab_size())]
         controls = [t["id"] for t in added if t["special"]]
         self._set_vocabulary(tokens, controls, name, checked(added, name))
@@ -181,9 +186,9 @@ def _special(tokenizers, token: str):
     return tokenizers.AddedToken(token, lstrip=is_mask, normalized=False, special=True)
 
 
-def _byte_level(tokenizers, model):
+def _byte_level(tokenizers, model, add_prefix_space: bool = False):
     tokenizer = tokenizers.Tokenizer(model)
-    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.pre_tokenizer = level
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     return tokenizer
@@ -202,7 +207,7 @@ def _with_added(content: dict[str, Any], tokens: Iterable[Mapping]) -> bytes | N
     return json.dumps(content).encode() if new else None
 
 
-def _load(content: dict[str, Any], name: str):
+def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
     """Returns the library's tokenizer for a `tokenizer.json`.
 
     The special tokens of roles that are written in a text are treated as plain text.
@@ -210,10 +215,11 @@ def _load(content: dict[str, Any], name: str):
     Args:
         content: dict. Content of the file.
         name: str. Name of the file, for error messages.
+        add_prefix_space: bool or None. What the files next to it say.
 
     Raises:
-        DataError: If it is not a byte-level BPE, or holds steps that could take time or
-            memory without bound.
+        DataError: If it is not a byte-level BPE, contradicts the files next to it, or
+            holds steps that could take time or memory without bound.
     """
     import tokenizers
 
@@ -225,13 +231,21 @@ def _load(content: dict[str, Any], name: str):
             for key in ("normalizer", "pre_tokenizer")
             for kind_of in step_names(content.get(key))
         ]
-        odd = [step for step in steps if step.split(" ")[0] not in _STEPS]
+        kinds = [step.split(" ")[0] for step in steps]
+        odd = [
+            s for s, kind_of in zip(steps, kinds, strict=True) if kind_of not in _STEPS
+        ]
         odd += [key for key in _PLAIN_MODEL[1:3] if len(model.get(key) or "") > 9]
-        levels = "ByteLevel" in [*steps, (content.get("decoder") or {}).get("type")]
+        levels = "ByteLevel" in [*kinds, (content.get("decoder") or {}).get("type")]
     rule = f"{name}: expected byte-level BPE, received a model of type {kind}"
     require(kind == "BPE" and levels, rule, error=DataError)
     rule = f"{name}: steps of byte-level BPE must be of {', '.join(_STEPS)}"
     require(not odd, rule, odd, error=DataError)
+    rule = f"{name}: its add_prefix_space must be {add_prefix_space}, as "
+    rule += "tokenizer_config.json says, or is by default of its tokenizer_class"
+    contradicts = f"ByteLevel {not add_prefix_space}" in steps
+    fits = add_prefix_space is None or not contradicts
+    require(fits, rule, not add_prefix_space, error=DataError)
     if model.get("dropout"):
         logging.warning("%s: its dropout %s is left out", name, model["dropout"])
     added = [
@@ -265,7 +279,9 @@ def _reading(problem: str) -> Iterator[None]:
         raise DataError(f"{problem}: {str(e).splitlines()[0][:120]}") from None
 
 
-def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
+def _join_vocabulary(
+    name: str, vocab: bytes, merges: str, merges_name, has_space: bool
+) -> bytes:
     """Combines `vocab.json` and `merges.txt` into one `tokenizer.json`."""
     import tokenizers
 
@@ -274,7 +290,7 @@ def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes
         lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
         pairs = [tuple(line) for line in lines if line[0] != "#version:"]
         model = tokenizers.models.BPE(vocab=tokens, merges=pairs)
-    tokenizer = _byte_level(tokenizers, model)
+    tokenizer = _byte_level(tokenizers, model, has_space)
     special = [name for names in ByteBPETokenizer._special_names for name in names]
     special = [_special(tokenizers, name) for name in special if name in tokens]
     tokenizer.add_special_tokens(special)

@@ -130,7 +130,9 @@ def _build(
     known = stated | known
     folder, name = os.path.split(path)
     if name in IN_FOLDER:
-        added_tokens.check_steps(folder, kind.file_name)
+        has_space = added_tokens.check_steps(folder, kind.file_name)
+        if kind is ByteBPETokenizer:
+            known["add_prefix_space"] = has_space
     try:
         tokenizer = kind(*source, **known)
     except DataError as e:

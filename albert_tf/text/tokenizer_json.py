@@ -245,6 +245,8 @@ def step_names(step: Any) -> list[str]:
     if kind == "Replace":
         (pattern,) = step["pattern"].values()
         return [f"{kind} {pattern}: {step['content']}"]
+    if kind == "ByteLevel":
+        return [f"{kind} {step.get('add_prefix_space')}"]
     if kind == "Metaspace":
         scheme = "always" if step.get("add_prefix_space") else "never"
         fits = step["replacement"] == "▁" and step.get("split", True)

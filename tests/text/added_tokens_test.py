@@ -103,6 +103,7 @@ def test_files_next_to_a_vocabulary_name_them(tmp_path):
         ("do_basic_tokenize", False),
         ("never_split", ["x"]),
         ("word_tokenizer_type", "mecab"),
+        ("add_prefix_space", "x"),
     ],
 )
 def test_steps_that_are_not_reproduced_are_refused(tmp_path, key, value):

@@ -272,6 +272,10 @@ def test_vocabulary_and_merges(tmp_path):
     for path in (tmp_path, tmp_path / "vocab.json"):
         tokenizer = load_tokenizer(path)
         assert tokenizer.encode_batch(kinds.TEXTS) == BPE.encode_batch(kinds.TEXTS)
+    (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
+    spaced = load_tokenizer(tmp_path)
+    for found in (spaced, pickle.loads(pickle.dumps(spaced))):
+        assert found.encode("the cat") == BPE.encode(" the cat")
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # RoBERTa's names
     tokenizer = ByteBPETokenizer(byte_bpe.train(kinds.TEXTS, 300, special))
     ids = (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.unk_id)

@@ -14,7 +14,7 @@ from albert_tf.errors import DataError
 from albert_tf.tables import tfds_source
 from albert_tf.tables.columns import BadRows, did_you_mean
 from albert_tf.tables.reader import ColumnReader, whole_characters
-from albert_tf.tables.text_stream import TextStream
+from albert_tf.tables.text_stream import TextStream, split_lines
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
@@ -42,11 +42,12 @@ _JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
 _JSON_START = re.compile(r'\[?\s*\{\s*"')
 _TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
 # Text split into tokens, such as WikiText's, has blanks before the punctuation too.
+# Letters that are not small ones, capitals or of a script without them, begin one.
 _INNER_END = re.compile(
-    r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w"
+    r"[^\W\d_A-Z]{3}[.!?][\"'”’)]* +[^\W\d_a-zß-öø-ÿά-ώа-џ]|[。！？।؟۔] *\w"
     r"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(]* ?[A-Z]"
 )
-_ENDS = tuple(".!?:;…。！？।")
+_ENDS = tuple(".!?:;…。！？।؟۔")
 
 
 def detect_format(path: str) -> str:
@@ -84,7 +85,7 @@ def detect_format(path: str) -> str:
         )
     if _TABLE_NAME.search(path):
         return "table"
-    return _layout_of([line.strip() for line in text.split("\n")])
+    return _layout_of([*map(str.strip, split_lines([text])), ""])
 
 
 def _layout_of(lines: list[str]) -> str:
@@ -177,7 +178,7 @@ PLAIN["paragraphs"] = read_paragraphs
 def count_in_sample(path: str, kind: str) -> int:
     """Returns the number of documents in what `detect_format` looks at."""
     sample = next(TextStream(path).blocks(_SAMPLE), b"").decode(errors="ignore")
-    texts = PLAIN[kind](iter(sample.split("\n")))
+    texts = PLAIN[kind](split_lines([sample]))
     return sum(not piece for _, piece in group_documents(texts, Counter()))
 
 

@@ -249,13 +249,19 @@ NOVEL += "It was a June morning. The room was full of light.\n\n" * 9
 LONG = "The room was full of light, and nobody " * 6 + "came. They had all gone home"
 PAGES = f"Home\nAbout us\nA title\n{LONG}.\n{LONG}!\n{LONG}.\n\n" * 9
 TITLED = f"A title\n{LONG}\n\n" * 9
+# The same in scripts of which a small letter does not begin a sentence, or has none.
+RUSSIAN = "Он ушёл домой. Ночь была долгой! Что теперь?\nИ снег. Был холод.\n\n" * 9
+HINDI = "यह एक वाक्य है। वह घर गया।\nवह है। और फिर।\n\n" * 9
+ARABIC = "ذهب الولد إلى البيت. ثم نام؟\nهل عاد؟ نعم.\n\n" * 9
 
 
 @pytest.mark.parametrize(
     ("expected", "texts"),
     [
         ("lines", (LINES, CHINESE, LOWER)),
-        ("paragraph_lines", (DENSE, WIKITEXT, PAGES, TITLED)),
+        ("lines", ("Он ушёл в г. Москву.\nИ снег.\n", "वह घर गया।\nवह है।\n")),
+        ("paragraph_lines", (DENSE, WIKITEXT, PAGES, TITLED, RUSSIAN, HINDI, ARABIC)),
+        ("paragraph_lines", (PAGES.replace("\n", "\r"),)),
         ("paragraphs", (PARAGRAPHS, "", NOVEL)),
         ("wikiextractor", (WIKI,)),
         ("jsonl", ('{"text": "a"}\n',)),

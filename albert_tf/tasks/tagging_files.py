@@ -20,10 +20,11 @@ from albert_tf.tables.columns import (
     warn_of_skipped,
 )
 from albert_tf.tables.reader import ColumnReader
-from albert_tf.tables.text_stream import TextStream
+from albert_tf.tables.text_stream import MAX_ROW_BYTES, TextStream, without_mark
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks import iob
 from albert_tf.tasks.task import Examples, FileSource, Portions
+from albert_tf.tasks.text_tables import label_key
 
 _DOCUMENT = "-DOCSTART-"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -181,6 +182,8 @@ def _columns(line: str) -> list[str]:
     """
     if not line.replace(_BYTE_ORDER_MARK, "").strip():
         return []
+    if without_mark(line)[1]:
+        return [line]
     line = line.rstrip(" \t\r")
     if "\t" in line:
         return [column.strip(" ") for column in line.split("\t")]
@@ -188,7 +191,8 @@ def _columns(line: str) -> list[str]:
 
 
 def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
-    text = TextStream(path)
+    bad = BadRows(on_bad_input)
+    text = TextStream(path, bad, MAX_ROW_BYTES, rows=True)
 
     def portions(size: int | None) -> Iterator[TaggedExamples]:
         first = width = 0
@@ -197,6 +201,9 @@ def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
             nonlocal first, width
             number, words = numbered
             line, columns = words[0]
+            for _, row in words:
+                if problem := without_mark(row[0])[1]:
+                    raise DataError(problem[1].removeprefix(f"{path}: "))
             if not width:
                 first, width = line, len(columns)
             for place, row in words:
@@ -205,7 +212,8 @@ def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
             tokens, tags = ([row[k] for _, row in words] for k in (0, -1))
             return line, str(number), tokens, tags if width > 1 else None
 
-        bad, numbered = BadRows(on_bad_input), enumerate(_sentences(text))
+        bad.counts.clear()
+        numbered = enumerate(_sentences(text))
         kept = bad.usable(_BAD, numbered, sentence, lambda row: path)
         while block := list(itertools.islice(kept, size)):
             yield _examples(path, block, "word", bad)
@@ -216,7 +224,7 @@ def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
 def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:
     """Returns why a line cannot be used, or an empty string."""
     if len(row) == 1 and (labelled or width > 1):
-        return f"the word {row[0]!r:.80} has no tag"
+        return f"the word {row[0]!r:.80} has no tag (spaces or tabs divide columns)"
     if len(row) != width:
         return (
             f"expected {width} columns, as in line {first}, received {len(row)}: "
@@ -277,14 +285,15 @@ def _from_rows(
         rule = "expected no tags, as in the rows before, received some"
         require(keys[1] or tags is None, rule, error=DataError)
         if keys[1]:
-            number = len(expect_texts(tags, keys[1]))
+            tags = list(map(label_key, expect_texts(tags, keys[1])))
+            number = len(tags)
             rule = f"expected as many tags as words, {len(words)}, received {number}"
             require(number == len(words), rule, error=DataError)
             for i, tag in enumerate(tags):
                 if not tag.strip():
                     raise DataError(f"word {i} (from 0), {words[i]!r:.80}, has no tag")
         known.add(expect(name, str, keys[2]), f"{unit} {line}")
-        return row
+        return line, name, words, tags
 
     def where(row: tuple) -> str:
         return f"{path}: {unit} {row[0]}"

@@ -89,6 +89,8 @@ def test_words_without_tags(tmp_path):
         ("a X O\nb O\n\nc X O\n", "expected 3 columns, as in line 1, .* 2: 'b O'"),
         ("a O\nb X O\n\nc O\n", "expected 2 columns"),
         ("a\tO\n\tO\n\nc\tO\n", "there is no word before 'O'"),
+        (b"a O\nb\xe9 O\n\nc O\n", "not UTF-8 text"),
+        (b"a O\n\0 O\n\nc O\n", "a NUL byte"),
     ],
 )
 def test_bad_line_is_named(tmp_path, text, message, caplog):
@@ -129,6 +131,11 @@ def test_json_lines(tmp_path):
     assert found.labels[0] == ["B-X", "O"]
     part = found.select([2])
     assert part.ids == ["2"] and part.place(0, 1) == f"{path}: line 3: word 1 (from 0)"
+
+
+def test_spellings_of_a_tag_are_one(tmp_path):
+    for tags, labels in ((["B-X ", " O"], ["B-X", "O"]), ([1.0, 0], ["1", "0"])):
+        assert read_tagged(jsonl(tmp_path, GOOD | {"tags": tags})).labels == [labels]
 
 
 def test_other_names_of_columns(tmp_path):

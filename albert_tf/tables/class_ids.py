@@ -26,14 +26,17 @@ def are_ids(labels: Iterable) -> bool:
 
 
 def are_vectors(labels: Iterable) -> bool:
-    """Returns whether rows have 0 or 1 for each class, instead of labels."""
+    """Returns whether rows have a number for each class, instead of labels.
+
+    That is 0 or 1; an id would not come twice in a row.
+    """
     rows = [row for row in labels if not isinstance(row, str)]
     lengths = {len(row) for row in rows}
     repeated = any(len(set(row)) < len(row) for row in rows)
     is_one = len(lengths) == 1 and min(lengths) > 1
     values = set(_flat(rows))
     is_bits = values <= {"0", "1"} or values <= {"true", "false"}
-    return is_bits and (repeated or is_one)
+    return (is_bits and (repeated or is_one)) or (repeated and are_ids(rows))
 
 
 def of_vectors(
@@ -58,7 +61,8 @@ def of_vectors(
         return list(rows), {}
     for row in rows:
         rule = f"{path}: expected 0 or 1 for each of {', '.join(names):.200}"
-        require(len(row) == len(names), rule, list(row), error=DataError)
+        fits = len(row) == len(names) and {*row} <= {"0", "1", "true", "false"}
+        require(fits, rule, list(row), error=DataError)
     pairs = (zip(row, names, strict=True) for row in rows)
     labels = [tuple(name for x, name in pair if x in ("1", "true")) for pair in pairs]
     return labels, {str(i): name for i, name in enumerate(names)}

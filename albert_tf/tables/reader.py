@@ -34,16 +34,14 @@ from albert_tf.tables.text_stream import (
 )
 from albert_tf.wording import list_counts
 
-# Longest cell the csv module accepts. Its default, 131,072, is too short for some
-# documents.
+# Longest cell the csv module accepts. Its default, 131,072, is too short for a book.
 _LONGEST_CELL = 1 << 24
 _ANY_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _HALF = re.compile("[\ud800-\udfff]")
 # Rows of Parquet that are read at once where the whole file is one portion.
 _PARQUET_ROWS = 1 << 14
 _CLASS_COLUMNS = ["text", "label", "file"]
-# Rows that become columns at once. More would start the garbage collector, which takes
-# long in a large file.
+# Rows that become columns at once: more would start the garbage collector, slowly.
 _ROWS_AT_ONCE = 256
 
 
@@ -151,8 +149,9 @@ class ColumnReader:
             is_empty, counts = False, Counter(self._bad.counts)
             new = dict(counts - before)
             yield Columns(self.path, tuple(names), values, lines, unit, new, index)
-        counts = self._bad.counts
-        more = f" ({list_counts(counts)})" if counts else ""
+        counts, first = self._bad.counts, self._bad.first
+        first = first and f"; the first one: {first}"
+        more = f" ({list_counts(counts)}{first})" if counts else ""
         rule = f"{self.path}: expected {expected}, received none{more}"
         require(not is_empty, rule, error=DataError)
 
@@ -328,12 +327,13 @@ class ColumnReader:
     ) -> None:
         """Refuses a row of several lines most of which are rows.
 
-        A quotation mark that is an ordinary character makes one row of all lines up to
-        the next one. A comma with a space behind it is one of the text.
+        A quotation mark that is an ordinary character joins its row with all others up
+        to that of the next one. A comma with a space behind it is one of the text.
         """
         end = re.compile(re.escape(delimiter) + r"(?=\S)" * (delimiter != "\t"))
         widths = [len(end.findall(line)) + 1 for line in lines if line.strip()]
-        if width > 1 and 2 * widths.count(width) > len(widths):
+        is_rows = widths[0] == widths[-1] == width
+        if width > 1 and is_rows and 2 * widths.count(width) > len(widths):
             raise DataError(
                 f"{self.path}: lines {last - len(lines) + 1} to {last}: one row, by "
                 f"its quotes, but these are lines of {width} cells; if quotes are "
@@ -480,14 +480,14 @@ def whole_characters(text: str, counts: Counter[str]) -> str:
 
 
 def _plain(value: Any, counts: Counter[str], exact: bool) -> Any:
-    """Returns a str, a list or None; if `exact`, also a bool or a finite number."""
+    """Returns a str, list or None (for NaN, too); if `exact`, also bool and number."""
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError("expected text, received a NUL character")
         return whole_characters(value, counts)
     if value is None or (exact and isinstance(value, int)):
         return value
-    if exact and isinstance(value, float):
+    if isinstance(value, float) and (exact or not math.isfinite(value)):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_plain(item, counts, exact) for item in value]

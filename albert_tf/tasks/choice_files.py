@@ -31,6 +31,7 @@ from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import read_text
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.task import Examples, FileSource, Portions
+from albert_tf.tasks.text_tables import label_key
 from albert_tf.text.normalization import to_unicode
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -160,7 +161,7 @@ def open_choice_table(
         reader = ColumnReader(path, wanted, **layout)
         first, ids, answered = 0, Ids(), labelled or None
         for table in reader.portions(size):
-            labels = table.values.get(label) or []
+            labels = list(map(label_key, table.values.get(label) or []))
             given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]
             answered = bool(given) if answered is None else answered
             if given and not answered:

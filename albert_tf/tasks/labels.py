@@ -23,6 +23,8 @@ from albert_tf.tasks.text_tables import AUTO, TextTable, label_key
 
 # What Hugging Face calls labels that have no name.
 _GENERIC = re.compile(r"label_?(\d+)", re.IGNORECASE)
+# What stands between several labels of a cell.
+_JOINED = re.compile(r"\s*[,;|]\s*")
 
 
 def make_targets(task: Task, table: TextTable) -> np.ndarray:
@@ -154,6 +156,9 @@ def find_labels(table: TextTable) -> tuple[str, ...]:
     for row, label in enumerate(table.labels):
         if label == "":
             raise DataError(f"{table.where(row)}: the label is empty")
+        is_nan = isinstance(label, str) and label.lower() == "nan"
+        if is_nan and all(_is_number(x) for x in table.labels if isinstance(x, str)):
+            raise DataError(f"{table.where(row)}: the label is {label}, not a number")
         found.update([label] if isinstance(label, str) else label)
     spellings = {label_key(label): label for label in sorted(found, reverse=True)}
     labels = sort_labels(spellings.values())
@@ -162,6 +167,9 @@ def find_labels(table: TextTable) -> tuple[str, ...]:
         if (other := folded.setdefault(label.casefold(), label)) != label:
             text = "%s: %r and %r are two labels, which differ in capitals only"
             logging.warning(text, table.path, other, label)
+        if len(parts := set(_JOINED.split(label))) > 1 and parts < set(labels):
+            text = "%s: the label %r joins others; --label_separator divides labels"
+            logging.warning(text, table.path, label)
     received = f"only {labels[0]!r}" if labels else "none"
     rule = f"{table.path}: expected at least 2 different labels, received {received}"
     require(len(labels) > 1, rule, error=DataError)

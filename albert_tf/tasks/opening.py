@@ -38,6 +38,7 @@ from albert_tf.tasks.task import REGRESSION, FileSource, Portions, Task
 from albert_tf.tasks.text_tables import (
     LabelledTableSettings,
     TableSource,
+    label_key,
 )
 
 TABLE = "table"
@@ -128,6 +129,8 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
     several = settings.label_columns
     rule = "label_columns: name the labels of texts themselves, and --labels cannot"
     require(not several or (kind == TEXTS and not labels), rule, *several)
+    rule = "label_columns: expected different names"
+    require(len({*several}) == len(several), rule, *several)
 
     def read(split: str) -> Any:
         source = _own_source(kind, settings, split, written)
@@ -192,9 +195,12 @@ def _named(
     if not is_tagged and are_vectors(examples.labels or ()):
         labels, names = of_vectors(path, column, examples.labels, given, known)
         return dataclasses.replace(examples, labels=labels), names
-    names = find_names(path, column, examples.labels or (), given, known)
+    labels = examples.labels
+    if labels and not is_tagged:  # ids may be written as 1.0
+        labels = [x if isinstance(x, tuple) else label_key(x) for x in labels]
+    names = find_names(path, column, labels or (), given, known)
     if names:
-        labels = renamed(examples.labels, names)
+        labels = renamed(labels, names)
         examples = dataclasses.replace(examples, labels=labels)
         examples = with_iob2(examples) if is_tagged else examples
     return examples, names

@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
 from albert_tf.tables.class_ids import renamed
@@ -46,8 +48,12 @@ _NO_LABEL = {
 # TFDS: the class of a row without a label, and the score of all rows of a split whose
 # scores it does not know, as in STS-B.
 _NO_CLASS, _NO_SCORE = "-1", "-1.0"
-# How pandas writes a list into a cell.
-_LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
+# How pandas and NumPy write lists, tuples and sets into a cell, and 0 or 1 for each of
+# three labels or more. A name may stand in brackets.
+_LIST = re.compile(
+    r"\s*(?:\[(?:.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*", re.DOTALL
+)
+_BITS = re.compile(r"\s*[01](?:[\s,;|]+[01]){2,}\s*")
 # A number with a decimal point that whole numbers and others may be equal to.
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 # Value of `problem_type`: the labels of the training table decide.
@@ -197,6 +203,8 @@ def open_table(
         known, first = Ids(), 0
         for columns in reader.portions(rows):
             index = columns.index
+            if not first and settings.header and label not in columns.names:
+                _warn_of_no_header(columns, label)
             if label and index[label] in [index[text], index.get(pair)]:
                 raise DataError(
                     f"{columns.path}: expected a label in addition to the text, "
@@ -208,6 +216,14 @@ def open_table(
             yield table
 
     return Portions(portions, reader.fraction)
+
+
+def _warn_of_no_header(columns: Columns, label: str) -> None:
+    """Warns if the name of a column that is given by number is one of its labels."""
+    name = columns.names[columns.index[label]] if label in columns.index else ""
+    if name in columns.values.get(label, ()):
+        text = "%s: line 1 is read as the names of columns, but %r is also a label; "
+        logging.warning(text + "--noheader reads it as a row", columns.path, name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -331,10 +347,11 @@ def _make_table(
             labels[row] = _chosen(several, cells)
         if found is not None and isinstance(found[row], str):
             require(
-                not _LIST.fullmatch(found[row]) or settings.label_separator,
+                not _LIST.fullmatch(found[row])
+                and (settings.label_separator or not _BITS.fullmatch(found[row])),
                 f"{wanted[2]}: expected a label, received a list as text, "
                 f"{shown(found[row])}; write lists in .jsonl or .parquet, or divide "
-                "labels by a separator (--label_separator)",
+                "labels by a separator, without brackets (--label_separator)",
                 error=DataError,
             )
         elif found is not None and isinstance(found[row], list):

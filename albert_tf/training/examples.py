@@ -19,6 +19,7 @@ from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
+from albert_tf.tasks.text_tables import label_key
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -211,8 +212,9 @@ def _with_dev(
 
 def _check_left(train: Any, kept: Sequence[int], share: float) -> None:
     """Raises a DataError if a label cannot be trained on, or has one example only."""
-    left = {train.labels[i] for i in kept}
-    for label, count in collections.Counter(train.labels).items():
+    labels = list(map(label_key, train.labels))
+    left = {labels[i] for i in kept}
+    for label, count in collections.Counter(labels).items():
         if count < 2 or label not in left:
             raise DataError(
                 f"{train.path}: dev_fraction={share} needs at least 2 examples of each "
@@ -233,7 +235,7 @@ def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]
     groups = list(units.values())
     order = np.random.default_rng(0).permutation(len(groups)).tolist()
     # Neighbours are of one kind, and every so many are held back.
-    order.sort(key=lambda g: repr(strata[groups[g][0]][1]))
+    order.sort(key=lambda g: repr(label_key(strata[groups[g][0]][1])))
     last = [int(i * share + 0.5) for i in range(len(groups) + 1)]
     held = {i for n, g in enumerate(order) if last[n + 1] > last[n] for i in groups[g]}
     return [i for i in range(len(strata)) if i not in held], sorted(held)

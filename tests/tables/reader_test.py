@@ -239,6 +239,12 @@ COUNTED = {
         ["x,y", "x,y\nz"],
         {"rows of several lines": 1},
     ),
+    # The first and the last line of such a cell have other cells in their rows.
+    "code.csv": (
+        b'a,b\n"f(a,b)\ng(c,d)\nh(e,f)",p\n',
+        ["f(a,b)\ng(c,d)\nh(e,f)"],
+        {"rows of several lines": 1},
+    ),
     "half.jsonl": (
         b'{"a": "x\\ud83dy"}\n{"a": ["\\udc00"]}\n',
         ["x y", [" "]],
@@ -283,7 +289,10 @@ UNREADABLE = {
     "cut.json": (b'[{"a": 1},', "not JSON"),
     "none.csv": (b"a\n", "expected rows below the header, received none"),
     "none.jsonl": (b"\n\n", "expected rows of JSON objects, received none"),
-    "all.jsonl": (b"3\n3\n", "received none .rows that are not objects 2.$"),
+    "all.jsonl": (
+        b"3\n3\n",
+        "received none .rows that are not objects 2; the first one: .*: line 1: ",
+    ),
     "empty.tsv": (b"", "received an empty file"),
     "bad.parquet": (b"PAR1", "cannot be read as Parquet"),
     "near.csv": (b"as,label\n1,2\n", "did you mean 'as'"),

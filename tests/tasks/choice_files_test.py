@@ -150,6 +150,8 @@ def test_unlabelled(tmp_path):
         assert read_choice_table(path, SETTINGS, labelled=False).labels is None
         with pytest.raises(DataError, match="label|number of a choice"):
             read_choice_table(path, SETTINGS)
+    path = jsonl(tmp_path, bare | {"label": 1.0})
+    assert read_choice_table(path, SETTINGS).labels == [1]
     path = jsonl(tmp_path, GOOD, bare)
     with pytest.raises(DataError, match="line 2: expected the index of a choice"):
         read_choice_table(path, SETTINGS, labelled=False)

@@ -120,7 +120,17 @@ def test_spellings_of_a_label_are_one(caplog):
     assert number["true"] == number["True"] and number["Spam"] != number["spam"]
 
 
-@pytest.mark.parametrize("rows", [[("0", "1")] * 2, [("0", "0")], [("0.2", "0.8")]])
+def test_cells_that_are_more_or_less_than_a_label(caplog):
+    assert len(find_labels(table(["a", "b", "a, b", "a,c"]))) == 4
+    assert "'a, b' joins others" in caplog.text and "a,c" not in caplog.text
+    assert len(find_labels(table(["nan", "naan"]))) == 2
+    with pytest.raises(DataError, match="line 4: the label is NaN, not a number"):
+        find_labels(table(["1", "0", "NaN"]))
+
+
+@pytest.mark.parametrize(
+    "rows", [[("0", "1")] * 2, [("0", "0")], [("0.2", "0.8")], [("0", "2", "0")]]
+)
 def test_vectors_are_no_names(rows):
     for kind in (MULTI_LABEL, "auto"):
         with pytest.raises(

@@ -293,6 +293,16 @@ def test_vectors_over_classes_have_names(tmp_path):
         opening.open_task(dataclasses.replace(values, labels=("c", "b")))
     with pytest.raises(DataError, match="--labels=A,B,... names the classes"):
         opening.open_task(dataclasses.replace(values, labels=()))
+    path.write_text('{"text": "x", "label": [0, 2, 0]}\n')
+    with pytest.raises(DataError, match="0 or 1 for each of c, b, a, received .*2"):
+        opening.open_task(values)
+
+
+def test_class_ids_with_a_decimal_point_have_names(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,1.0\nb,0\n")
+    values = settings(train_file=str(path), labels=("neg", "pos"))
+    assert opening.open_task(values)[1]["train"].labels == ["pos", "neg"]
 
 
 def test_a_column_for_each_label(tmp_path):
@@ -307,5 +317,7 @@ def test_a_column_for_each_label(tmp_path):
     other = dataclasses.replace(values, label_columns=("toxic", "x"))
     with pytest.raises(DataError, match="line 2: label_columns: expected 0 or 1 in x"):
         opening.open_task(other)
+    with pytest.raises(UsageError, match="label_columns: expected different names"):
+        opening.open_task(dataclasses.replace(values, label_columns=("x", "x")))
     with pytest.raises(UsageError, match="label_columns: name the labels"):
         opening.open_task(dataclasses.replace(values, labels=("a", "b")))

@@ -113,6 +113,34 @@ def test_labels_of_odd_types(tmp_path):
     assert (table.labels, table.texts) == (["1", ""], ["a", "5"])
 
 
+@pytest.mark.parametrize(
+    ("cell", "bracketed"),
+    [("['x', 'y']", True), ("(0, 1)", True), ("[0 0 1]", True), ("0,0,1", False)],
+)
+def test_a_list_as_text_is_no_label(tmp_path, cell, bracketed):
+    path = write(tmp_path, "a.csv", f'text,label\na,[x]\nb,"{cell}"\n')
+    with pytest.raises(DataError, match="line 3: label: .* a list as text"):
+        read_table(path)
+    if bracketed:
+        with pytest.raises(DataError, match="line 3: .* without brackets"):
+            read_table(path, label_separator=",")
+    else:
+        assert len(read_table(path, label_separator=",").labels[1]) == 3
+
+
+def test_not_a_number_is_nothing(tmp_path):
+    rows = '{"text": "a", "label": NaN}\n{"text": "b", "label": 1}\n'
+    assert read_table(write(tmp_path, "a.jsonl", rows)).labels == ["", "1"]
+    with pytest.raises(DataError, match="line 1: text: .* received nothing"):
+        read_table(write(tmp_path, "b.jsonl", '{"text": NaN, "label": 1}\n'))
+
+
+def test_a_row_that_is_read_as_names_is_said(tmp_path, caplog):
+    path = write(tmp_path, "a.csv", "a,p\nb,n\nc,p\n")
+    read_table(path, text_column="0", label_column="1")
+    assert "'p' is also a label; --noheader" in caplog.text
+
+
 def test_one_column_cannot_be_text_and_label(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\na,b\n")
     with pytest.raises(DataError, match="one column for both, 'label'"):

@@ -111,6 +111,11 @@ def test_no_label_is_lost_to_the_dev_examples(tmp_path, share, count):
     message += "; --dev_fraction=0 trains on all"
     with pytest.raises(DataError, match=message):
         read(table, dev_fraction=share)
+    # Spellings of a label are one.
+    labels = ["1.0", *["1"] * 9, *["2"] * 10]
+    table.write_text("text\tlabel\n" + "".join(f"x\t{x}\n" for x in labels))
+    single = {"problem_type": "single_label_classification"}
+    assert len(read(table, dev_fraction=0.2, **single)["dev"]) == 4
     # Scores and several labels are no classes of which each needs a share.
     scores = "".join(f"{i}\t{i}.5\n" for i in range(20))
     table.write_text("text\tlabel\n" + scores)

@@ -235,12 +235,19 @@ def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
         odd = [
             s for s, kind_of in zip(steps, kinds, strict=True) if kind_of not in _STEPS
         ]
-        odd += [key for key in _PLAIN_MODEL[1:3] if len(model.get(key) or "") > 9]
+        # The library panics at a prefix that is longer than a token.
+        for key, most in zip(_PLAIN_MODEL[1:3], (0, 9), strict=True):
+            odd += [key] * (len(model.get(key) or "") > most)
+        unknown = model.get("unk_token")
+        is_token = unknown is None or unknown in model["vocab"]
         levels = "ByteLevel" in [*kinds, (content.get("decoder") or {}).get("type")]
     rule = f"{name}: expected byte-level BPE, received a model of type {kind}"
     require(kind == "BPE" and levels, rule, error=DataError)
-    rule = f"{name}: steps of byte-level BPE must be of {', '.join(_STEPS)}"
+    rule = f"{name}: steps of byte-level BPE must be of {', '.join(_STEPS)}, "
+    rule += "without a continuing_subword_prefix or a long end_of_word_suffix"
     require(not odd, rule, odd, error=DataError)
+    rule = f"{name}: unk_token must be in its vocabulary"
+    require(is_token, rule, unknown, error=DataError)
     rule = f"{name}: its add_prefix_space must be {add_prefix_space}, as "
     rule += "tokenizer_config.json says, or is by default of its tokenizer_class"
     contradicts = f"ByteLevel {not add_prefix_space}" in steps

@@ -66,14 +66,22 @@ def test_ids_that_are_not_in_order(tmp_path, kind):
 
 def test_steps_without_bound(tmp_path):
     content, long = json.loads(kinds.BPE), "a" * 10**6
-    model = content["model"] | {"continuing_subword_prefix": long}
+    prefix = {"continuing_subword_prefix": "éé"}
     for change in (
         {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a*)*b"}}},
         {"normalizer": QUOTES | {"pattern": {"String": ""}, "content": long}},
         {"normalizer": {"type": "Prepend", "prepend": long}},
-        {"model": model},
+        {"model": content["model"] | prefix},  # would panic
+        {"model": content["model"] | {"end_of_word_suffix": long}},
     ):
         refuse(tmp_path, content | change, "steps of byte-level BPE must be of")
+
+
+def test_an_unknown_token_is_in_the_vocabulary(tmp_path):
+    """The library raises at a text without a token, not before."""
+    content = json.loads(kinds.BPE)
+    content["model"]["unk_token"] = "nope"
+    refuse(tmp_path, content, "json: unk_token must be in its .* received 'nope'")
 
 
 def test_dropout_is_left_out(caplog):

@@ -128,13 +128,13 @@ class ColumnReader:
             DataError: If the file cannot be read, is malformed or has no rows; the
                 message names the line.
         """
+        counts = Counter(self._bad.counts)  # of an earlier pass
         typed = {"parquet": self._parquet, "json": self._json}.get(self._kind)
         is_folder = not typed and files.is_folder(self.path)
         rows = (typed or (self._classes if is_folder else self._cells))(size)
         unit, names, index, expected = next(rows)
         places = range(len(index)) if typed else index.values()
         is_empty = not self._may_be_empty
-        counts: Counter[str] = Counter()
         while True:
             before = counts
             lines: list = []

@@ -24,7 +24,7 @@ class LayoutSettings:
     def layout(self) -> dict:
         """Arguments of `reader.ColumnReader`."""
         return {
-            "delimiter": self.delimiter or None,
+            "delimiter": self.delimiter.replace("\\t", "\t") or None,
             "header": self.header,
             "quoting": self.quoting,
         }

@@ -117,7 +117,7 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
         "train_file, dev_file and test_file",
     )
     require(
-        not labels or len(set(labels)) == len(labels) > 1,
+        not labels or len({*map(label_key, labels)}) == len(labels) > 1,
         f"labels: expected at least 2 different names, received {', '.join(labels)}",
     )
     given, kind = {} if is_set else given, settings.table_kind or TEXTS

@@ -55,7 +55,7 @@ _LIST = re.compile(
 )
 _BITS = re.compile(r"\s*[01](?:[\s,;|]+[01]){2,}\s*")
 # A number with a decimal point that whole numbers and others may be equal to.
-_DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d*")
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
 
@@ -334,10 +334,10 @@ def _make_table(
         labels = [()] * len(columns)
     elif found is not None:
         labels = [_label_value(label, settings.label_separator) for label in found]
-        mark = settings.skip_label or _unlabelled_mark(labels)
-        if mark and mark in labels:
-            bad.counts[f"rows labelled {mark!r}"] += labels.count(mark)
-            rows = [row for row in rows if labels[row] != mark]
+        if mark := label_key(settings.skip_label) or _unlabelled_mark(labels):
+            rows = [row for row in rows if label_key(labels[row]) != mark]
+            if left_out := len(labels) - len(rows):
+                bad.counts[f"rows labelled {mark!r}"] += left_out
 
     def check(row: int) -> int:
         for name in named:

@@ -112,7 +112,7 @@ def test_the_training_table_defines_the_task():
 
 
 def test_spellings_of_a_label_are_one(caplog):
-    rows = table(["1.0", "1", "2", "True", "true", "01", "Spam", "spam"])
+    rows = table(["1.0", "1", "1.", "2", "True", "true", "01", "Spam", "spam"])
     task = table_task(find_labels(rows))
     assert len(task.labels) == 6 and "'Spam' and 'spam' are two" in caplog.text
     number = dict(zip(rows.labels, make_targets(task, rows).tolist(), strict=True))

@@ -63,7 +63,7 @@ def test_rows_without_a_gold_label(tmp_path, caplog):
     # In other data it is a label like any other, unless the user says so.
     rows = write(tmp_path, "b.csv", "text,label\na,+\nb,-\n")
     assert read_table(rows).labels == ["+", "-"]
-    assert read_table(rows, skip_label="+").labels == ["-"]
+    assert read_table(rows, skip_label="+ ").labels == ["-"]
 
 
 BAD_ROWS = {

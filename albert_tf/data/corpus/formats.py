@@ -41,13 +41,16 @@ _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"
 _JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
 _JSON_START = re.compile(r'\[?\s*\{\s*"')
 _TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
+# Stops that end a sentence whatever follows; what begins one: a capital, or a letter
+# of a script without small ones.
+_STOPS = "。！？।؟۔։።။។"
+_START = r"[^\W\d_a-zß-öø-ÿά-ώа-џ]"
 # Text split into tokens, such as WikiText's, has blanks before the punctuation too.
-# Letters that are not small ones, capitals or of a script without them, begin one.
 _INNER_END = re.compile(
-    r"[^\W\d_A-Z]{3}[.!?][\"'”’)]* +[^\W\d_a-zß-öø-ÿά-ώа-џ]|[。！？।؟۔] *\w"
-    r"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(]* ?[A-Z]"
+    rf"[^\W\d_A-Z]{{3}}[.!?][\"'”’)]* +[\"'“‘(„«¿¡]*{_START}|[{_STOPS}] *\w"
+    rf"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(„«¿¡]* ?{_START}"
 )
-_ENDS = tuple(".!?:;…。！？।؟۔")
+_ENDS = tuple(f".!?:;…{_STOPS}")
 
 
 def detect_format(path: str) -> str:

@@ -252,6 +252,8 @@ TITLED = f"A title\n{LONG}\n\n" * 9
 # The same in scripts of which a small letter does not begin a sentence, or has none.
 RUSSIAN = "Он ушёл домой. Ночь была долгой! Что теперь?\nИ снег. Был холод.\n\n" * 9
 HINDI = "यह एक वाक्य है। वह घर गया।\nवह है। और फिर।\n\n" * 9
+FRENCH = "Il part ! Était-il là ?\nAh. « Oui », dit-il.\n\n" * 9
+QUOTED = 'He went home. "What now?" he said.\nYes it is. ¿Era tarde?\n\n' * 9
 ARABIC = "ذهب الولد إلى البيت. ثم نام؟\nهل عاد؟ نعم.\n\n" * 9
 
 
@@ -260,7 +262,8 @@ ARABIC = "ذهب الولد إلى البيت. ثم نام؟\nهل عاد؟ نع
     [
         ("lines", (LINES, CHINESE, LOWER)),
         ("lines", ("Он ушёл в г. Москву.\nИ снег.\n", "वह घर गया।\nवह है।\n")),
-        ("paragraph_lines", (DENSE, WIKITEXT, PAGES, TITLED, RUSSIAN, HINDI, ARABIC)),
+        ("paragraph_lines", (DENSE, WIKITEXT, PAGES, TITLED)),
+        ("paragraph_lines", (RUSSIAN, HINDI, ARABIC, FRENCH, QUOTED)),
         ("paragraph_lines", (PAGES.replace("\n", "\r"),)),
         ("paragraphs", (PARAGRAPHS, "", NOVEL)),
         ("wikiextractor", (WIKI,)),

@@ -27,9 +27,9 @@ _TYPED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
 # Other spellings of all tags but `O`, and how they become `B-type`. Types alone need an
 # `O` beside them, and two letters: parts of speech of one letter may have an `O`, too.
 _SPELLINGS = (
-    (re.compile(r"([BIESLU])[-_:./|](.+)", re.DOTALL | re.IGNORECASE), r"\1-\2"),
-    (re.compile(r"(.+)[-_:./|]([BIESLU])", re.DOTALL | re.IGNORECASE), r"\2-\1"),
-    (re.compile(r"([bi])"), r"\1"),
+    (re.compile(r"([BIESLU])[-–_:./|](.+)", re.DOTALL | re.IGNORECASE), r"\1-\2"),
+    (re.compile(r"(.+)[-–_:./|]([BIESLU])", re.DOTALL | re.IGNORECASE), r"\2-\1"),
+    (re.compile(r"([BI])[-–_:./|]?", re.IGNORECASE), r"\1"),
 )
 _TYPE = re.compile(r"([^\W\d][\w-]+)"), r"I-\1"
 # S and U stand for entities of one word, E and L for the last word of an entity.

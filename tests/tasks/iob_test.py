@@ -36,6 +36,8 @@ CASES = {
     "suffix": ("A-B A-I O c-a-S", "B-A I-A O B-c-a", "'A-B' are read as 'B-A'; "),
     "lower case": ("b-A i-A o", "B-A I-A O", "'b-A' are read as 'B-A'"),
     "lower case, untyped": ("b i o", "B I O", "'b' are read as 'B'"),
+    "empty type": ("B- I- O", "B I O", "'B-' are read as 'B'"),
+    "dash": ("B–A I–A O", "B-A I-A O", "'B–A' are read as 'B-A'"),
     "types": ("AA AA O BB", "B-AA I-AA O B-BB", "'AA' are read as 'I-AA'; "),
     "one letter": ("N V O", "N V O", ""),
     "spelled and not": ("B_A CC O", "B_A CC O", ""),

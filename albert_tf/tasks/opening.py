@@ -129,8 +129,9 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
     several = settings.label_columns
     rule = "label_columns: name the labels of texts themselves, and --labels cannot"
     require(not several or (kind == TEXTS and not labels), rule, *several)
-    rule = "label_columns: expected different names"
-    require(len({*several}) == len(several), rule, *several)
+    for name in ("label_columns", "choice_columns"):
+        columns, rule = getattr(settings, name), f"{name}: expected different names"
+        require(len({*columns}) == len(columns), rule, *columns)
 
     def read(split: str) -> Any:
         source = _own_source(kind, settings, split, written)

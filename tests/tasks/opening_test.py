@@ -319,5 +319,8 @@ def test_a_column_for_each_label(tmp_path):
         opening.open_task(other)
     with pytest.raises(UsageError, match="label_columns: expected different names"):
         opening.open_task(dataclasses.replace(values, label_columns=("x", "x")))
+    twice = settings(train_file=str(path), choice_columns=("x", "x"))
+    with pytest.raises(UsageError, match="choice_columns: expected different names"):
+        opening.open_task(twice)
     with pytest.raises(UsageError, match="label_columns: name the labels"):
         opening.open_task(dataclasses.replace(values, labels=("a", "b")))

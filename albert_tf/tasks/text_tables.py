@@ -50,9 +50,7 @@ _NO_LABEL = {
 _NO_CLASS, _NO_SCORE = "-1", "-1.0"
 # How pandas and NumPy write lists, tuples and sets into a cell, and 0 or 1 for each of
 # three labels or more. A name may stand in brackets.
-_LIST = re.compile(
-    r"\s*(?:\[(?:.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*", re.DOTALL
-)
+_LIST = re.compile(r"(?s)\s*(\[(.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*")
 _BITS = re.compile(r"\s*[01](?:[\s,;|]+[01]){2,}\s*")
 # A number with a decimal point that whole numbers and others may be equal to.
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d*")
@@ -336,8 +334,8 @@ def _make_table(
         labels = [_label_value(label, settings.label_separator) for label in found]
         if mark := label_key(settings.skip_label) or _unlabelled_mark(labels):
             rows = [row for row in rows if label_key(labels[row]) != mark]
-            if left_out := len(labels) - len(rows):
-                bad.counts[f"rows labelled {mark!r}"] += left_out
+            left_out = len(labels) - len(rows)
+            bad.counts.update([f"rows labelled {mark!r}"] * left_out)
 
     def check(row: int) -> int:
         for name in named:

@@ -139,6 +139,7 @@ def test_rows_that_are_too_long_and_segments_that_are_not_there():
             compute(batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_labels", [False, True])
 def test_segments_that_are_not_there_in_a_data_set(has_labels):
     model = albert_tf.AlbertTextClassifier(

@@ -161,6 +161,7 @@ def test_depths_out_of_range(unsaved, layers):
         call(unsaved, "elastic", text=["a", "b"], num_layers=np.int32(layers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "fast"),
     [

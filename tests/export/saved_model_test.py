@@ -218,6 +218,7 @@ _MANIFESTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", _MANIFESTS)
 def test_manifest(head, exported):
     folder = pathlib.Path(exported(head))
@@ -300,6 +301,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_clean_process(folder, classify, tmp_path):
     """Neither this package nor Keras is needed, or imported."""
     result = subprocess.run(
@@ -383,6 +385,7 @@ def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece"])
 def test_other_tokenizers_take_strings_too(kind, byte_bpe, tmp_path):
     tokenizer = byte_bpe

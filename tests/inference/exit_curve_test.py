@@ -87,6 +87,7 @@ def test_the_curve(model, tokenizer, examples, tmp_path, monkeypatch):
     assert all(point["time"] > 0 for point in found["points"])
 
 
+@pytest.mark.slow
 def test_a_classifier_that_stops(model, tokenizer):
     whole = Classifier(model, tokenizer)
     assert whole.num_layers(["a", "b"]).tolist() == [exits.LAYERS] * 2

@@ -140,6 +140,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
     head, sizes, make = predictor_test.CASES[name]
@@ -259,6 +260,7 @@ def test_vectors_are_those_of_the_class(tmp_path, model, table, layer, pooling):
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "name"])
 def test_formats_hold_the_same_vectors(tmp_path, model, table, name):
     found = []

@@ -114,6 +114,7 @@ def as_written():
     switch({"disable_meta_optimizer": False})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("readers", [False, True])
 @pytest.mark.parametrize("table", TABLES)
 def test_loops_give_the_same_bits(table, readers):
@@ -139,6 +140,7 @@ def test_optimized_and_compiled_loops(dtype, rate, jit_compile):
         assert_same(train(encoder, form, **ways), unrolled, rate)
 
 
+@pytest.mark.slow
 def test_bfloat16():
     encoder = make(dtype="mixed_bfloat16", **TABLES["inner"])
     unrolled = train(encoder, "unrolled")
@@ -146,6 +148,7 @@ def test_bfloat16():
         assert_same(train(encoder, form), unrolled, 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", LOOPS)
 def test_the_graph_does_not_grow_with_depth(form):
     few, many = (train(make(num_hidden_layers=n), form)[0] for n in (6, 48))

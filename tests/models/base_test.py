@@ -135,6 +135,7 @@ def test_ids_may_be_floats(head):
     assert_equal_outputs(model(floats), model(inputs), atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", MODELS)
 def test_a_functional_model_around_it(head):
     # PyTorch gets numbers for unknown lengths from Keras: 83 and 83 * 83.

@@ -304,6 +304,7 @@ def make_step(strategy, sharing="tied", dropout=0.0, **options):
     return TrainStep(model, ELECTRA, optimizer, strategy, seed=1, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weight", "said"),
     [
@@ -348,6 +349,7 @@ def test_micro_batches_train_disentangled_tables_the_same():
     assert_close(one, train(make_step(strategy, "disentangled", accumulation=4)))
 
 
+@pytest.mark.slow
 def test_a_restored_run_continues_bitwise(tmp_path):
     strategy = tf.distribute.get_strategy()
     whole = make_step(strategy, "disentangled", dropout=0.2)

@@ -310,6 +310,7 @@ def test_a_kaggle_preset_by_name(hub, tmp_path, tokenizer, monkeypatch, capsys):
     assert not hub.requests
 
 
+@pytest.mark.slow
 def test_what_kaggle_refuses_or_damages(hub):
     with refused("no such model or version, or one that asks"):
         hubs.download("kaggle://keras/albert/keras/absent")

@@ -59,6 +59,7 @@ def test_golden(kind):
     assert found == [item[f"google_{kind}"]["ids"] for item in kinds.STRINGS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL)
 @settings(max_examples=12)
 @given(st.lists(kinds.TEXT | st.binary(max_size=20), min_size=25, max_size=25))
@@ -76,6 +77,7 @@ def assert_same_offsets(graph, tokenizer, texts):
         assert found.codes[i].numpy().tolist() == [ord(c) for c in to_unicode(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL)
 def test_offsets(kind):
     tokenizer = ALL[kind]
@@ -125,6 +127,7 @@ for kind in ("lower", "bpe", "wordpiece"):
 """
 
 
+@pytest.mark.slow
 def test_saved_model_in_a_clean_process(tmp_path, run_python):
     module, signatures = tf.Module(), {}
     for kind in ("lower", "bpe", "wordpiece"):

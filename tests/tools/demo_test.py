@@ -14,6 +14,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path):
     (tmp_path / "mine").touch()
     result = run(f"--output_dir={tmp_path}")

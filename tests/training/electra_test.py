@@ -46,6 +46,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["tied", *SLOW])
 def test_a_run_leaves_two_models(sharing, records, tmp_path, capfd):
     best = {"keep_best": "rtd_auc", "eval_steps": 2, **SETTINGS[sharing]}
@@ -103,6 +104,7 @@ def test_no_older_model_stays_beside_a_newer_generator(tmp_path, monkeypatch):
     assert writes.call_count == 2 and not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 def test_disentangled_tables_are_written_as_sums(tmp_path):
     config = albert_tf.AlbertConfig.from_dict({**runs.SIZES, **SMALL})
     options = {"generator_size": 0.5, "embedding_sharing": "disentangled"}

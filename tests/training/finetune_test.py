@@ -67,6 +67,7 @@ def test_it_learns(finished):
     assert results["num_train_steps"] == 45
 
 
+@pytest.mark.slow
 def test_a_classifier_of_other_labels_is_replaced(
     finished, tmp_path, monkeypatch, caplog
 ):
@@ -95,6 +96,7 @@ def test_a_classifier_of_other_labels_is_replaced(
         np.testing.assert_allclose(value, new[name], atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [(), ("good", "bad")])
 def test_f1_is_about_one_label_whatever_order_the_model_has(tables, tmp_path, labels):
     start = AlbertTextClassifier(CONFIG, num_labels=2, seed=3)
@@ -127,6 +129,7 @@ def test_f1_is_about_one_label_whatever_order_the_model_has(tables, tmp_path, la
     assert [again[name] for name in names] == [results[f"dev_{n}"] for n in names]
 
 
+@pytest.mark.slow
 def test_a_config_beside_a_checkpoint(tables, pretrained, tmp_path):
     values = CONFIG.to_dict()
     path = tmp_path / "albert_config.json"
@@ -149,6 +152,7 @@ def test_a_config_beside_a_checkpoint(tables, pretrained, tmp_path):
     assert config == CONFIG.replace(hidden_dropout_prob=0.2)
 
 
+@pytest.mark.slow
 def test_a_config_for_a_checkpoint_without_one(tables, pretrained, tmp_path):
     model = from_pretrained(pretrained, "pretraining")
     save_pretrained(model, tmp_path / "tf1", format="tf1")
@@ -165,6 +169,7 @@ def test_a_config_for_a_checkpoint_without_one(tables, pretrained, tmp_path):
     assert from_pretrained(tmp_path / "out").config.hidden_size == CONFIG.hidden_size
 
 
+@pytest.mark.slow
 def test_from_scratch_with_pairs(tables, tmp_path):
     CONFIG.to_json(tmp_path / "config.json")
     results = run(
@@ -181,6 +186,7 @@ def test_from_scratch_with_pairs(tables, tmp_path):
     assert results["max_seq_length"] == 10
 
 
+@pytest.mark.slow
 def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path):
     arguments = {**tables, "init_checkpoint": pretrained, "num_train_steps": 20}
     results = run(tmp_path / "out", max_seq_length=5, **arguments)
@@ -291,6 +297,7 @@ def test_averages_are_what_is_kept(tables, pretrained, tmp_path, monkeypatch, ke
 CHOICES = ["a good day", "a bad day", "a long day"]
 
 
+@pytest.mark.slow
 def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path, caplog):
     rows = [
         {"context": "the film was long " * (9 if i % 2 else 1), "choices": CHOICES}
@@ -321,6 +328,7 @@ def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path, cap
     assert warning in page.text and "50.00%" in page.text and "16.67%" not in page.text
 
 
+@pytest.mark.slow
 def test_without_a_number_to_select_by_the_last_weights_are_kept(
     tables, pretrained, tmp_path, monkeypatch, caplog
 ):
@@ -343,6 +351,7 @@ def test_without_a_number_to_select_by_the_last_weights_are_kept(
         json.loads((tmp_path / "run" / name).read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["texts", "questions"])
 def test_evaluate_gives_the_same_numbers_to_the_last_bit(longer, tmp_path, name):
     given = family(name, tmp_path, longer)
@@ -360,6 +369,7 @@ def test_evaluate_gives_the_same_numbers_to_the_last_bit(longer, tmp_path, name)
     assert found == {name: results[f"dev_{name}"] for name in found}
 
 
+@pytest.mark.slow
 def test_a_run_whose_outputs_are_not_finite_ends(tables, pretrained, tmp_path, caplog):
     settings = {"init_checkpoint": pretrained, "num_train_steps": 1}
     results = run(tmp_path / "run", **tables, **settings, learning_rate=1e38)

@@ -61,6 +61,7 @@ def assert_same(whole, killed):
     assert_same_run(*(pathlib.Path(x["output_dir"]) for x in (whole, killed)))
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_an_evaluation_is_continued(longer, tmp_path):
     values = family("texts", tmp_path, longer)
     run(tmp_path / "whole", **values)

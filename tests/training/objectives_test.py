@@ -88,6 +88,7 @@ def assert_close(one, other):
             assert difference < 5e-5, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ANY_SHARING)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_of_repeated_batches_falls(name, sharing):
@@ -156,6 +157,7 @@ def test_a_restored_run_continues_bitwise(name, tmp_path):
     assert train(again, range(3, 6)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANY_OBJECTIVE)
 def test_a_compiled_step_and_bfloat16(name):
     expected = train(make_step(name), range(2))["losses"]

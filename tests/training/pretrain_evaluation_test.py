@@ -118,6 +118,7 @@ def test_a_bert_of_another_package(tmp_path, records):
         evaluate_records(path, records(**LENGTH))
 
 
+@pytest.mark.slow
 def test_a_head_about_pairs_that_was_not_trained(model_folder, records):
     path = model_folder("masked_lm", max_position_embeddings=64)
     data = records(pair_policy="clean", **LENGTH)
@@ -159,6 +160,7 @@ def test_labels_of_two_kinds(model_folder, records):
         evaluate_records(path, ",".join(both))
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch, model_folder, records):
     path = model_folder("pretraining", max_position_embeddings=128)
     prefix = f"{records(**LENGTH)}/x"

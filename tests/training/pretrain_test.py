@@ -215,6 +215,7 @@ def test_other_sizes_are_refused(small, tmp_path, layers, hidden, grow, message)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
     path = small.pop("init_checkpoint")
     found = hubs.Download(path, "hf://owner/small@0123")

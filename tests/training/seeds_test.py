@@ -132,6 +132,7 @@ def arguments(tables, pretrained, tmp_path, monkeypatch):
 WEIGHTED = {"class_weights": ("balanced",), "label_smoothing": 0.3}
 
 
+@pytest.mark.slow
 def test_a_loss_at_chance_stops_a_run(arguments, tmp_path):
     settings = {**arguments, **WEIGHTED, "on_collapse": "stop"}
     # Again: the decision is on record, or is made again.
@@ -144,6 +145,7 @@ def test_a_loss_at_chance_stops_a_run(arguments, tmp_path):
             from_pretrained(tmp_path / "o")
 
 
+@pytest.mark.slow
 def test_a_warning_is_in_the_log_the_metrics_and_the_report(
     arguments, tmp_path, caplog
 ):

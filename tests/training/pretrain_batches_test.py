@@ -37,7 +37,7 @@ def settings(tmp_path):
 @pytest.fixture
 def make(settings, tokenizer):
     def make(replicas=1, learned=ALBERT, type_vocab_size=2, **changes):
-        given = learned.complete(settings(**changes))
+        given = learned.complete(settings(**{"objective": learned.name, **changes}))
         return RunBatches(given, learned, tokenizer, replicas, type_vocab_size)
 
     return make

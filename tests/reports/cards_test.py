@@ -25,6 +25,7 @@ def card(
     **settings,
 ):
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
+    settings["objective"] = objective.name
     settings = PretrainSettings(preset="albert_base", **{**places, **settings})
     settings = objective.complete(settings)
     tokenizer = types.SimpleNamespace(sha256="123abc")

@@ -30,6 +30,8 @@ SERVING_EXTRAS := serving,litert,onnx,openvino
 # They run once with each other backend of Keras; small programs, quickly compiled.
 BACKEND_TESTS = tests/backends tests/models/backbone_test.py tests/models/base_test.py \
   tests/models/classifiers_test.py tests/pretrained_test.py
+# Training on JAX, whatever the backend of Keras is.
+ENGINE_TESTS = tests/training/jax tests/layers tests/benchmarks
 # $(call pytest,environment,name,marks): a worker for each of JOBS, a file at a time.
 # The seconds of every test are kept in .build/seconds/NAME.xml.
 pytest = $(1)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
@@ -85,9 +87,8 @@ test-backends: $(VENV)/.installed-backends
 	for backend in jax torch; do \
 	  JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=$$backend \
 	  $(call pytest,$(VENV),$$backend,not broad) $(BACKEND_TESTS) || exit 1; done
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
-	  $(call pytest,$(VENV),backends,backends and not broad) \
-	  tests/training/jax tests/layers tests/benchmarks
+	$(if $(ENGINE_TESTS),JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+	  $(call pytest,$(VENV),backends,backends and not broad) $(ENGINE_TESTS))
 
 test-plan: $(PLAN_VENV)/.installed
 	PYTHONPATH=. $(call pytest,$(PLAN_VENV),plan,not broad) tests/planning \
@@ -99,20 +100,17 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
 
-# What is installed at the same time takes half as long.
+# What is done at the same time takes half as long, and tests in one process share their
+# imports, models and exports.
 test-all:
 	rm -rf .build/demo docs/_build docs/_work
 	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
-	$(MAKE) demo DEMO_FLAGS="--output_dir=.build/demo --num_train_steps=10 \
+	$(MAKE) $(PLAN_VENV)/.installed lint
+	$(MAKE) -j $(JOBS) --output-sync=target docs demo test-plan test-beam JOBS=1 \
+	  DEMO_FLAGS="--output_dir=.build/demo --num_train_steps=10 \
 	  --input_file=docstrings:max_bytes=1000000"
-	$(MAKE) test
-	$(MAKE) test-slow
-	$(MAKE) test-benchmarks
-	$(MAKE) test-peers
-	$(MAKE) test-backends
-	$(MAKE) test-plan
-	$(MAKE) test-beam
-	$(MAKE) docs
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan)
+	$(MAKE) test-backends ENGINE_TESTS=
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/workspace.py docs/_work

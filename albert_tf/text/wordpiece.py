@@ -253,7 +253,7 @@ class WordPieceTokenizer(Tokenizer):
                 "unk_token": self.id_to_token(self.unk_id),
                 "continuing_subword_prefix": CONTINUES,
                 "max_input_chars_per_word": MAX_WORD,
-                "vocab": self._pieces,
+                "vocab": dict(self._pieces),
             },
         }
 

@@ -68,6 +68,7 @@ def test_a_tokenizer_json_is_the_same_tokenizer(tmp_path):
         for row in ROWS:
             encoded = library.encode(row["text"], add_special_tokens=False)
             assert encoded.ids == tokenizer.encode(row["text"])
+    tokenizer.to_json()["model"]["vocab"].clear()  # the caller's, not the tokenizer's
     content = tokenizer.to_json()
     vocab = content["model"]["vocab"]
     for part, key, value in [

@@ -11,10 +11,7 @@ TASKS: dict[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """Returns the task of that name.
-
-    Args:
-        name: str. A key of `TASKS`; spellings such as "SST-2" and "STS_B" are accepted.
+    """Returns the task of that name; "SST-2" and "STS_B" are accepted spellings.
 
     Raises:
         UsageError: If there is no such task.
@@ -27,13 +24,11 @@ def find_task(name: str) -> Task:
 def find_recipe(name: str) -> Recipe:
     """Returns the recipe of a task, for training a classifier on a table.
 
-    Args:
-        name: str. Name of a task of single-label classification that has a recipe.
-
     Raises:
-        UsageError: If there is no such recipe. Rows of Table 14 for other kinds of
-            tasks (stsb, squad1, ...) are refused too: a classifier trained with them
-            would look like a result of that task.
+        UsageError: If the task does not classify texts with single labels, or has no
+            recipe. Rows of Table 14 for other kinds of tasks (stsb, squad1, ...) are
+            not accepted: a classifier trained with them would look like a result of
+            that task.
     """
     recipes = {
         task.name: task.recipe

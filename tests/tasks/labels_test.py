@@ -67,9 +67,9 @@ def test_bad_labels_are_named_or_left_out(task, label, message, caplog):
         usable(task, rows)
     left = usable(task, rows, "skip")
     assert (left.lines, left.ids) == ([2, 4], ["0", "2"])
-    assert left.skipped == {"rows without a good label": 1}
-    assert "rows without a good label 1" in caplog.text
-    with pytest.raises(DataError, match="no row has a good label"):
+    assert left.skipped == {"rows without a valid label": 1}
+    assert "rows without a valid label 1" in caplog.text
+    with pytest.raises(DataError, match="no row has a valid label"):
         usable(task, table([label]), "skip")
     assert usable(task, left) is left
 

@@ -48,12 +48,8 @@ def of_vectors(
 ) -> tuple[list[tuple[str, ...]], dict[str, str]]:
     """Returns the names of the classes marked 1 in each row, and all names by index.
 
-    Args:
-        path, column, given, known: See `find_names`.
-        rows: Label vectors, returned unchanged if no source names the classes.
-
-    Raises:
-        DataError: If a row does not have one number per class.
+    The other arguments are those of `find_names`; `rows` stay vectors if no source
+    names the classes. Raises `DataError` for a row without one number per class.
     """
     names = tuple(given) or tuple(known.values()) or _stored_names(path, column)
     names = names or _listed_names(path)[1]

@@ -39,17 +39,16 @@ class Columns:
     """Columns of a file, or of a portion of its rows.
 
     Attributes:
-        path: str. The file, for error messages.
-        names: tuple of str. All columns of the file; numbers from "0" if the file does
-            not name them.
-        values: dict. Values of all rows, keyed by column as requested. A value is a
-            str; from JSON and Parquet it may also be a (nested) list of str. Numbers
-            are spelled as in JSON; None is a null or a field missing from the row.
-        lines: list of int. Last line of each row in the file, counted from 1; for a
-            folder, the file names.
-        unit: str. What `lines` counts: "line", "row", or "file".
-        skipped: dict. Number of rows skipped or padded, by reason.
-        index: dict. Index of each column, keyed by column as requested.
+        path: The file, for error messages.
+        names: All columns of the file; numbers from "0" if the file does not name them.
+        values: Values of all rows, keyed by column as requested. A value is a str; from
+            JSON and Parquet it may also be a (nested) list of str. Numbers are spelled
+            as in JSON; None is a null or a field missing from the row.
+        lines: Last line of each row in the file, counted from 1; for a folder, the file
+            names.
+        unit: What `lines` counts: "line", "row", or "file".
+        skipped: Number of rows skipped or padded, by reason.
+        index: Index of each column, keyed by column as requested.
     """
 
     path: str
@@ -69,11 +68,7 @@ class Columns:
 
 
 class BadRows:
-    """Raises an error for an unusable row, or counts it.
-
-    Attributes:
-        first: str. Message about the first row that was counted.
-    """
+    """Raises an error for an unusable row, or counts it."""
 
     def __init__(self, action: str, counts: Counter[str] | None = None):
         message = f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}"
@@ -97,12 +92,10 @@ class BadRows:
         make: Callable[[Any], Any],
         where: Callable[[Any], str],
     ) -> Iterator[Any]:
-        """Yields `make(row)` for usable rows, and reports the others.
+        """Yields `make(row)` for usable rows, and reports the others as `reason`.
 
-        Args:
-            make: Converts a row, or raises a `DataError` that says what is wrong with
-                it.
-            where: Returns the place of a row, for the message.
+        `make` raises a `DataError` that says what is wrong with a row; `where` returns
+        the row's place for the message.
         """
         for row in rows:
             try:
@@ -136,12 +129,7 @@ class Ids:
 def expect(value: Any, kind: type, name: str = "") -> Any:
     """Returns a value of a row, which must be of exactly this type.
 
-    Args:
-        value: Text, a list, or any other JSON value.
-        kind: `str`, `int`, `bool`, `list` or `dict`.
-
-    Raises:
-        DataError: If the type differs; the message does not name the row.
+    Raises `DataError` otherwise, with a message that names the value, but not the row.
     """
     # `isinstance` would accept true as a number.
     if type(value) is not kind:
@@ -196,8 +184,7 @@ def find_column(
 ) -> int:
     """Returns the index of a column given by name or number.
 
-    Raises:
-        DataError: If there is no such column, or several have the name.
+    Raises `DataError` if there is no such column, or several have the name.
     """
     if header and (other := usual_name(wanted, names)) != wanted:
         logging.info("%s: its column %s is read as %s", path, other, wanted)

@@ -413,9 +413,8 @@ def read_columns(
 def open_parquet(path: str) -> Iterator[Any]:
     """Opens a Parquet file, which may be gzipped, as pyarrow's `ParquetFile`.
 
-    Raises:
-        UsageError: If pyarrow is not installed.
-        DataError: If the file cannot be read; also for errors inside the block.
+    Raises `UsageError` if pyarrow is not installed, and `DataError` if the file cannot
+    be read, also inside the block.
     """
     try:
         import pyarrow as pa

@@ -37,8 +37,7 @@ class TextStream:
             is left out.
 
     Attributes:
-        path: str.
-        size: int. Number of bytes of the file read so far, before decompression.
+        size: Number of bytes of the file read so far, before decompression.
         sha256: digest of these bytes, a `hashlib` object.
     """
 

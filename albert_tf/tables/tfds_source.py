@@ -26,11 +26,11 @@ class TfdsRows:
     """The rows of a split.
 
     Attributes:
-        name: str. Name as given, with the split, for error messages.
-        class_names: dict. Class names (tuple of str) of each feature, also of a feature
-            that is a list of classes. Nested features are keyed as "a/b".
-        rows: list of dict. Plain Python values by feature: str, int, float, bool, lists
-            and dicts. Classes are numbers.
+        name: Name as given, with the split, for error messages.
+        class_names: Class names (tuple of str) of each feature, also of a feature that
+            is a list of classes. Nested features are keyed as "a/b".
+        rows: Plain Python values by feature: str, int, float, bool, lists and dicts.
+            Classes are numbers.
     """
 
     name: str
@@ -70,13 +70,10 @@ def read_tfds(
 def opened(
     name: str, path: str, split: str
 ) -> Iterator[tuple[Mapping[str, tuple[str, ...]], Iterator[dict[str, Any]]]]:
-    """Opens a split in a `with` statement, inside which its rows can be read.
+    """Opens a split and yields its class names and an iterator of its rows.
 
-    Yields:
-        The class names, and an iterator of rows of NumPy values, in stored order.
-
-    Raises:
-        DataError: If there is no such split, or it cannot be read.
+    Rows consist of NumPy values, in stored order. Raises `DataError` if there is no
+    such split, or it cannot be read.
     """
     import tensorflow_datasets as tfds
 

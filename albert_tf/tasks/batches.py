@@ -98,15 +98,10 @@ def useful_token_rate(
 
 
 def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns a mask of the tokens that cannot be part of an answer.
+    """Returns a mask of the tokens that cannot be part of an answer, int32 `[B, T]`.
 
-    Args:
-        rows: int `[B]`. Indices of the rows.
-        length: `T`; at least the length of the longest selected row.
-
-    Returns:
-        int32 `[B, T]`: 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and
-        the text.
+    It is 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and the text.
+    `length` is `T`, at least the length of the longest of `rows`.
     """
     columns = np.arange(length)
     first = encoded.first_lengths[rows][:, None]
@@ -122,8 +117,8 @@ class Layout(NamedTuple):
         rows: int64 `[N]`. Row of each example.
         starts: int64 `[N]`. Index of its first token in that row.
         slots: int64 `[N]`. Its index among the examples of that row.
-        num_rows: int. `B`.
-        length: int. `T`.
+        num_rows: `B`.
+        length: `T`.
     """
 
     rows: np.ndarray
@@ -142,9 +137,8 @@ def one_per_row(lengths: np.ndarray, length: int) -> Layout:
 def packed(lengths: np.ndarray, longest: int) -> Layout:
     """Returns the cheapest layout, by first fit from the longest example down.
 
-    Args:
-        lengths: int `[N]`. Numbers of tokens, at least one example.
-        longest: Maximum length of a row, at least that of the longest example.
+    No row is longer than `longest`; `lengths`, int `[N]`, must hold one example or
+    more.
     """
     row_lengths = _row_lengths(int(lengths.max()), int(lengths.sum()), longest)
     layouts = [_first_fit(lengths, length) for length in row_lengths]
@@ -224,10 +218,8 @@ class BatchMaker:
     def _layout(self, lengths: np.ndarray, shares: np.ndarray, most: int) -> Layout:
         """Returns the layout of shares of the same shape, one after the other.
 
-        Args:
-            lengths: int `[N]`. Numbers of tokens.
-            shares: int `[N]`. The share of each example.
-            most: Number of rows that a share can have.
+        `lengths` and `shares`, int `[N]`, are the number of tokens and the share of
+        each example; a share has at most `most` rows.
         """
         shape, length = self.shape, self.shape.max_seq_length
         parts = [lengths[shares == i] for i in range(shape.parts)]
@@ -312,7 +304,6 @@ def make_training_dataset(
     may hold the end of one epoch and the start of the next, so all batches are full.
 
     Args:
-        encoded: Examples with targets.
         shape: Its `parts` counts the shares of this pipeline alone.
         batch_size: `U` of the whole batch.
         start_step: Number of batches to skip.

@@ -58,17 +58,16 @@ class ChoiceExamples(Examples):
     """Questions with choices.
 
     Attributes:
-        path: str. File or folder the questions are from, for messages.
-        ids: list of str. Name of each question.
-        contexts: list of str. The text that each question is about; segment A.
-        questions: list of str. Start of segment B, before the choice. May be empty.
-        choices: list of list of str. `K` choices of each question.
-        labels: list of int or None. Index of each correct choice.
-        where: list of str. File and line of each question, for messages.
-        groups: list of str. Part of the data, such as "middle", or an empty string.
-        fills_blanks: bool. Whether a choice replaces each `_` of its question.
-        lettered: bool. Whether choices are called A, B, ... instead of 0, 1, ...
-        skipped: dict. Number of questions left out, by reason.
+        path: File or folder the questions are from, for messages.
+        contexts: The text that each question is about; segment A.
+        questions: Start of segment B, before the choice. May be empty.
+        choices: `K` choices of each question.
+        labels: Index of each correct choice.
+        where: File and line of each question, for messages.
+        groups: Part of the data, such as "middle", or an empty string.
+        fills_blanks: Whether a choice replaces each `_` of its question.
+        lettered: Whether choices are called A, B, ... instead of 0, 1, ...
+        skipped: Number of questions left out, by reason.
     """
 
     path: str
@@ -286,7 +285,6 @@ class ChoiceSource(FileSource):
     """A file with a question in each row; a test set may have no answers.
 
     Attributes:
-        columns: `ChoiceTableSettings`. How the file is laid out.
         written, endings: See `open_choice_table`.
     """
 
@@ -348,8 +346,8 @@ class RaceSource(FileSource):
     Source: Lai et al., arXiv:1704.04683, and the original's `RaceProcessor`.
 
     Attributes:
-        split: str. "train", "dev" or "test". In "test", either all articles have
-            answers, or none has.
+        split: "train", "dev" or "test". In "test", either all articles have answers, or
+            none has.
     """
 
     split: str
@@ -360,10 +358,6 @@ class RaceSource(FileSource):
         A file holds one JSON object per article, or several, as in the `all.txt` that
         the original expects. If there is an `all.txt`, the files it was made of are not
         read again.
-
-        Raises:
-            UsageError: If no folder is given.
-            DataError: If there is no such folder, or an article is malformed.
         """
         if not folder:
             raise UsageError("data_dir must be the folder RACE, received none")

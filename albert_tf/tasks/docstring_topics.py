@@ -33,10 +33,8 @@ def write_topic_tables(
 
     In each table, every topic of `TOPICS` has the same number of docstrings, and no
     docstring is in both. The training table is small, because pretraining helps most
-    then; the dev table is large, for precise measurements.
-
-    Raises:
-        DataError: If a package has too few docstrings.
+    then; the dev table is large, for precise measurements. Raises `DataError` if a
+    package has too few docstrings.
     """
     rng = random.Random(seed)
     per_topic = train_per_topic + dev_per_topic

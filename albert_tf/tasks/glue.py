@@ -50,8 +50,7 @@ class GlueSource(TableSource):
     """A file of GLUE as the source of examples.
 
     Attributes:
-        task: str. Name of the task.
-        others: dict. Columns of the files that differ from `columns`, by file name.
+        others: Columns of the files that differ from `columns`, by file name.
     """
 
     task: str = ""
@@ -85,8 +84,7 @@ class GlueSource(TableSource):
     def set_split(self, name: str, split: str) -> str:
         """Returns the name of a split in a set of TensorFlow Datasets.
 
-        Raises:
-            UsageError: If the set is another task of GLUE.
+        Raises `UsageError` if the set is another task of GLUE.
         """
         title = name.removeprefix(PREFIX).partition(":")[0]
         builder, _, config = title.partition("/")
@@ -110,7 +108,6 @@ def _splits(
 
     Args:
         folder: Name of the task's folder, which may also be the data folder itself.
-        texts: Columns of the texts.
         label: Column of the label. The original uses the last one, so that files of
             MNLI with 12 and with 16 columns can be read.
         splits: Names of the files; test files have no labels.

@@ -18,11 +18,7 @@ class Part(NamedTuple):
     """One file of the submission.
 
     Attributes:
-        key: str. Name on the command line.
-        file: str. Name in the zip.
-        task: str. Name of the task.
-        split: str. The predicted split.
-        num_rows: int. Rows of the released test file.
+        num_rows: Rows of the released test file.
     """
 
     key: str
@@ -55,11 +51,7 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     fine-tuned model. It holds `test_predictions.tsv`, for MNLI
     `test_matched_predictions.tsv` and `test_mismatched_predictions.tsv`. The
     predictions for AX are in a folder `ax`, or in MNLI's as `ax_predictions.tsv`.
-
-    Args:
-        folder: Path of the folder, or empty.
-        given: Other places by name of the part or task: a file, or a folder as
-            described above.
+    `given` names other files or folders by part or task.
 
     Raises:
         UsageError: If a name in `given` is unknown.
@@ -98,7 +90,6 @@ def make_submission(
     Args:
         predictions: Predictions file by key of a part, with the columns `index` and
             `prediction`, as fine-tuning writes it.
-        leave_out: Parts or tasks to omit from the zip.
         data_dir: Folder with all of GLUE, to compare the indices with those of the test
             files. Without it they must match the released files.
 
@@ -133,8 +124,7 @@ def make_submission(
 def find_parts(name: str) -> list[Part]:
     """Returns the parts of that name: one part, or the parts of a task.
 
-    Raises:
-        UsageError: If there is no such part or task.
+    Raises `UsageError` if there is no such part or task.
     """
     parts = [part for part in PARTS if name in (part.key, part.task)]
     keys = ", ".join(part.key for part in PARTS)

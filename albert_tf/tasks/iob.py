@@ -167,15 +167,7 @@ def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
     An entity is correct if its words and its type are. `precision`, `recall` and `f1`
     follow conlleval, seqeval's default: `I-` after `O` or another type starts an
     entity. The values with the suffix `_strict` (scheme IOB2) do not accept such
-    entities.
-
-    Args:
-        labels: `N` sequences of correct tags, in IOB2.
-        predictions: `N` sequences of predicted tags.
-
-    Returns:
-        dict with `f1, precision, recall, f1_strict, precision_strict, recall_strict,
-        accuracy`. A ratio 0/0 is 0.
+    entities. A ratio 0/0 is 0. The correct tags must be in IOB2.
 
     Raises:
         DataError: If there are no words, or the numbers of words differ.

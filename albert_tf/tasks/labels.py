@@ -140,8 +140,7 @@ def _check_lists(table: TextTable) -> None:
 def find_labels(table: TextTable) -> tuple[str, ...]:
     """Returns the distinct labels, sorted; numerically if all are whole numbers.
 
-    Raises:
-        DataError: If a label is empty, or if there are fewer than two labels.
+    Raises `DataError` if a label is empty, or if there are fewer than two labels.
     """
     distinct = set()
     for row, label in enumerate(table.labels):

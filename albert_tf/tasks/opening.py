@@ -210,10 +210,8 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
     """Returns the examples of one split, to evaluate a model or to predict.
 
     Args:
-        task: Task of the model.
         split: Name of the split. "test" falls back to "dev" for tasks without a public
             test set.
-        path: File to read instead of the task's.
 
     Raises:
         UsageError: If the settings do not fit the task, or it has no such split.
@@ -332,8 +330,7 @@ def read_labelled(
 ) -> Any:
     """Returns the examples of a split on which a model is evaluated; see `read_split`.
 
-    Raises:
-        DataError: If the examples have no labels.
+    Raises `DataError` if the examples have no labels.
     """
     examples = read_split(task, settings, split, path)
     policy = task.with_options(on_bad_input=settings.on_bad_input)

@@ -44,7 +44,6 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     Args:
         model: keras.Model. Its `task`, `labels` and `max_seq_length` are used if
             present.
-        head: Name of its head.
         problem_type: Meaning of its logits.
         name: Name of another task to use the model for; it must have the same head.
 

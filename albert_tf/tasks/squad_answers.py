@@ -32,12 +32,12 @@ class Candidate:
     """A possible answer to a question.
 
     Attributes:
-        text: str. The part of the text, "" = there is no answer.
-        start_score: float. Logit or log-probability of its first token.
-        end_score: float. Logit or log-probability of its last token.
-        probability: float. Softmax of the sum of both over the listed candidates.
-        start: int. First character in the text; -1 without answer.
-        end: int. End of the answer (exclusive); -1 without answer.
+        text: The part of the text, "" = there is no answer.
+        start_score: Logit or log-probability of its first token.
+        end_score: Logit or log-probability of its last token.
+        probability: Softmax of the sum of both over the listed candidates.
+        start: First character in the text; -1 without answer.
+        end: End of the answer (exclusive); -1 without answer.
     """
 
     text: str
@@ -58,14 +58,12 @@ class Answers:
     """Answers to `N` questions.
 
     Attributes:
-        ids: list of str. Ids of the questions.
-        best: list of `Candidate`. The best answer, regardless of the null score.
-        nbest: list of lists of `Candidate`. Best first.
-        null_scores: list of float or None. Certainty that there is no answer; None for
-            SQuAD 1.1.
-        threshold: float. A question is answered if its null score is not above it.
-        is_beam: bool. Whether the scores are log-probabilities of the beam head, whose
-            list does not include "no answer"; otherwise they are logits.
+        best: The best answer, regardless of the null score.
+        nbest: Answers to each question, best first.
+        null_scores: Certainty that there is no answer; None for SQuAD 1.1.
+        threshold: A question is answered if its null score is not above it.
+        is_beam: Whether the scores are log-probabilities of the beam head, whose list
+            does not include "no answer"; otherwise they are logits.
     """
 
     ids: list[str]

@@ -41,7 +41,7 @@ class Windows:
     """Maps positions in rows to parts of the texts; `EncodedExamples.detail`.
 
     Attributes:
-        contexts: dict. `Context` by index of the text in `Questions.contexts`.
+        contexts: `Context` by index of the text in `Questions.contexts`.
         question: int32 `[R]`. Index of each row's question.
         first: int32 `[R]`. Token of the text at which the window begins.
         size: int32 `[R]`. Number of tokens of the text in the window.
@@ -165,7 +165,6 @@ def _cut(
     """Returns the windows, and the first and last token of their answers, `[R, 2]`.
 
     Args:
-        contexts: `Context` of each text by its index.
         queries: Number of tokens of each question in its rows.
         special: Number of special tokens in a row, the last one after the text.
     """

@@ -25,15 +25,13 @@ class Question:
     """A question about a text.
 
     Attributes:
-        id: str. Its id in the file.
-        text: str. The question.
-        context: int. Index of the text in `Questions.contexts`.
+        context: Index of the text in `Questions.contexts`.
         answers: tuple of (str, int). Correct answers, and the character of the text at
             which each starts. Empty if the text does not answer the question, or if the
             answer is not known.
-        is_impossible: bool. Whether the text does not answer the question.
-        article: str. Title of the article that the text is from.
-        where: str. Place in the file, for messages.
+        is_impossible: Whether the text does not answer the question.
+        article: Title of the article that the text is from.
+        where: Place in the file, for messages.
     """
 
     id: str
@@ -50,13 +48,12 @@ class Questions:
     """Examples of question answering.
 
     Attributes:
-        path: str. File they were read from, for messages.
-        contexts: list of str. The texts, which questions share.
-        items: list of `Question`.
-        unanswerable: bool. Whether some questions may have no answer in their text
-            (SQuAD 2.0).
-        training: bool. Whether they are to be trained on.
-        labelled: bool. Whether the correct answers are known.
+        path: File they were read from, for messages.
+        contexts: The texts, which questions share.
+        unanswerable: Whether some questions may have no answer in their text (SQuAD
+            2.0).
+        training: Whether they are to be trained on.
+        labelled: Whether the correct answers are known.
     """
 
     path: str
@@ -100,9 +97,8 @@ class Questions:
 def ask(questions: Sequence[str], contexts: Sequence[str], unanswerable: bool):
     """Returns questions to be answered, as `Questions` without labels.
 
-    Args:
-        contexts: The text that each question is about.
-        unanswerable: Whether a question may have no answer.
+    `contexts` holds the text of each question; if `unanswerable`, there may be no
+    answer.
     """
     distinct = {text: i for i, text in enumerate(dict.fromkeys(contexts))}
     items = [
@@ -117,14 +113,8 @@ def held_back_articles(
 ) -> tuple[Questions, Questions]:
     """Splits training questions by article, so that no text is in both parts.
 
-    Args:
-        questions: Questions to be trained on, about at least two articles.
-        fraction: Minimum share of the questions to hold back, in (0, 1).
-        seed: Seed of the draw of articles.
-
-    Returns:
-        The questions to train on, and the questions held back, which are for
-        evaluation.
+    The second part, which is for evaluation, has at least `fraction` of the questions.
+    They must be about at least two articles.
     """
     counts = collections.Counter(item.article for item in questions.items)
     articles = sorted(counts)
@@ -320,8 +310,8 @@ class SquadSource(FileSource):
     """A file in SQuAD's format.
 
     Attributes:
-        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
-        training: bool. Whether the questions are to be trained on.
+        unanswerable: Whether questions may have no answer (SQuAD 2.0).
+        training: Whether the questions are to be trained on.
     """
 
     unanswerable: bool

@@ -186,16 +186,14 @@ def calibrate_threshold(
     """Returns the null score up to which questions should be answered.
 
     Use it on questions that are neither trained on nor reported: the best threshold of
-    the reported questions themselves is optimistic.
+    the reported questions themselves is optimistic. The result is the middle between
+    the highest null score that is answered and the lowest that is not; questions of
+    equal null score are never separated.
 
     Args:
         gold: See `evaluate_v2`.
         predictions: The best answer to each question, by id, regardless of its null
             score.
-
-    Returns:
-        The middle between the highest null score that is answered and the lowest that
-        is not. Questions of equal null score are never separated.
 
     Raises:
         DataError: If no question has a prediction and a null score.

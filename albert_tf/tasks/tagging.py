@@ -38,7 +38,6 @@ class TaggingAnswers:
     """Tags for the words of `N` sentences.
 
     Attributes:
-        tags: list of list of str. Predicted tags.
         scores: list of float arrays. Probability of each predicted tag.
     """
 
@@ -346,10 +345,8 @@ def encode_words(
 def _first_words(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
     """Returns the index of the first word of each row, and `P`, int64 `[R + 1]`.
 
-    Args:
-        lengths: `P` numbers of tokens of each word, at most `room`.
-        sizes: `N` numbers of words of each sentence.
-        room: Number of tokens of a row.
+    `lengths` are the `P` numbers of tokens of the words, `sizes` the `N` numbers of
+    words of the sentences; `room`, the tokens of a row, is at least each length.
     """
     firsts, word = [], 0
     for size in sizes:

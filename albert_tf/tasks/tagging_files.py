@@ -37,17 +37,14 @@ class TaggedExamples(Examples):
     """Sentences of words, with or without tags.
 
     Attributes:
-        path: str. File they are from, for messages.
-        ids: list of str. Name of each sentence.
-        tokens: list of list of str. Words of each sentence.
-        labels: list of list of str, or None. A tag for each word. Tags that mark
-            entities are in IOB2, whatever the scheme of the file.
-        lines: list of int. Place of each sentence: the line of its first word, or its
-            row.
-        unit: str. What `lines` counts: "word" (one line per word), "line" or "row" (one
-            line or row per sentence).
-        note: str. How the tags differ from the file's; may be empty.
-        skipped: dict. Number of sentences left out, by reason.
+        path: File they are from, for messages.
+        labels: A tag for each word. Tags that mark entities are in IOB2, whatever the
+            scheme of the file.
+        lines: Place of each sentence: the line of its first word, or its row.
+        unit: What `lines` counts: "word" (one line per word), "line" or "row" (one line
+            or row per sentence).
+        note: How the tags differ from the file's; may be empty.
+        skipped: Number of sentences left out, by reason.
     """
 
     path: str
@@ -85,7 +82,7 @@ class TaggedSource(FileSource):
     """A file of tagged sentences.
 
     Attributes:
-        columns: `TaggedTableSettings`. Of JSON lines and Parquet.
+        columns: Columns of JSON lines and Parquet.
     """
 
     columns: TaggedTableSettings = TaggedTableSettings()
@@ -101,10 +98,8 @@ class ConllSource(TaggedSource):
     def from_rows(self, found: TfdsRows) -> TaggedExamples:
         """Returns the sentences of TensorFlow Datasets' conll2003.
 
-        Rows without words are left out: the last sentence of conll2003 is empty.
-
-        Raises:
-            DataError: If numbers of words and tags differ, or a tag has no name.
+        Rows without words are left out: the last sentence of conll2003 is empty. Raises
+        `DataError` if numbers of words and tags differ, or a tag has no name.
         """
         names = dict(enumerate(found.class_names.get(_TAGS_KEY, ())))
 
@@ -137,7 +132,7 @@ def open_tagged(
     Args:
         path: `.jsonl`, `.json` and `.parquet` have a row per sentence, all other files
             a line per word.
-        settings: Of JSON lines and Parquet.
+        settings: Columns of JSON lines and Parquet.
         labelled: Whether tags are required. If not, the first portion decides whether
             there are any.
         on_bad_input: "stop" raises an error at an unusable sentence, "skip" leaves it
@@ -274,8 +269,6 @@ def _from_rows(
     Args:
         rows: Tuples of line, id, words and tags.
         keys: The file's names of words, tags ("" without tags) and ids.
-        unit: Unit of the lines.
-        known: Ids of earlier rows.
     """
 
     def check(row: tuple) -> tuple:

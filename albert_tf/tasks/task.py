@@ -34,9 +34,8 @@ class Examples:
     """Base of dataclasses of examples, where each list has an item per example.
 
     Attributes:
-        path: str. Origin of the examples, for messages.
-        ids: list of str. Name of each example.
-        skipped: dict. Number of examples left out, by reason.
+        path: Origin of the examples, for messages.
+        skipped: Number of examples left out, by reason.
     """
 
     path: str
@@ -64,9 +63,9 @@ class Portions:
     """Examples that need not all be in memory at the same time.
 
     Attributes:
-        portions: callable. Takes a number and yields that many examples at a time,
-            fewer at the end; with None, all at once.
-        fraction: callable. Returns the fraction that has been read, from 0 to 1.
+        portions: Takes a number and yields that many examples at a time, fewer at the
+            end; with None, all at once.
+        fraction: Returns the fraction that has been read, from 0 to 1.
     """
 
     portions: Callable[[int | None], Iterator[Any]]
@@ -109,12 +108,12 @@ class FileSource:
     its rows, a `tfds_source.TfdsRows`.
 
     Attributes:
-        names: tuple of str. Names that the file may have.
-        folders: tuple of str. Subfolders of the data folder that may hold it.
-        hint: str. End of the message if there is no such file.
-        labelled: bool. Whether labels are required.
-        on_bad_input: str. "stop" raises an error at an unusable example, "skip" leaves
-            it out and counts it.
+        names: Names that the file may have.
+        folders: Subfolders of the data folder that may hold it.
+        hint: End of the message if there is no such file.
+        labelled: Whether labels are required.
+        on_bad_input: "stop" raises an error at an unusable example, "skip" leaves it
+            out and counts it.
     """
 
     names: tuple[str, ...] = ()
@@ -162,16 +161,16 @@ class Options:
     All but `on_bad_input` is saved with the model.
 
     Attributes:
-        max_seq_length: int. Maximum number of tokens of a row.
-        doc_stride: int. Question answering: tokens between the starts of two windows.
-        max_query_length: int. Question answering: tokens kept of a question.
-        max_qa_length: int. RACE: tokens kept of a question with one of its choices.
-        n_best_size: int. Question answering: number of answers to write.
-        max_answer_length: int. Question answering: tokens of the longest answer.
-        null_threshold: float. Question answering: a question whose null score is above
-            it is not answered.
-        on_bad_input: str. "stop" raises an error at an unusable example, "skip" leaves
-            it out and counts it. Examples to predict are never left out.
+        max_seq_length: Maximum number of tokens of a row.
+        doc_stride: Question answering: tokens between the starts of two windows.
+        max_query_length: Question answering: tokens kept of a question.
+        max_qa_length: RACE: tokens kept of a question with one of its choices.
+        n_best_size: Question answering: number of answers to write.
+        max_answer_length: Question answering: tokens of the longest answer.
+        null_threshold: Question answering: a question whose null score is above it is
+            not answered.
+        on_bad_input: "stop" raises an error at an unusable example, "skip" leaves it
+            out and counts it. Examples to predict are never left out.
     """
 
     max_seq_length: int = 512
@@ -189,12 +188,12 @@ class EncodedExamples:
     """Examples as rows of tokens with their targets.
 
     Attributes:
-        rows: `EncodedTexts`. `R` rows.
+        rows: `R` rows.
         unit_splits: int64 `[U + 1]`. Unit `u`, which is never split between two
             batches, consists of the rows from `unit_splits[u]` to before `unit_splits[u
             + 1]`: one row, or the choices of a question.
-        targets: dict. By key of `features`, an array whose first axis is `U`, or `P`
-            for the tags of words. Empty if the examples have no labels.
+        targets: By key of `features`, an array whose first axis is `U`, or `P` for the
+            tags of words. Empty if the examples have no labels.
         truncated: bool `[N]`. Which examples lost text.
         place_splits: int64 `[R + 1]` or None. For words: row `r` has the places from
             `place_splits[r]` to before `place_splits[r + 1]`.
@@ -222,12 +221,12 @@ class Recipe:
     The dropout of the classifier is 0.1 in every row.
 
     Attributes:
-        learning_rate: float. Peak, reached at the end of the warm-up.
-        train_batch_size: int. Examples per step.
-        dropout: float. "ALBERT DR": dropout of hidden states and attention.
-        num_train_steps: int. "TS".
-        num_warmup_steps: int. "WS".
-        max_seq_length: int. "MSL".
+        learning_rate: Peak, reached at the end of the warm-up.
+        train_batch_size: Examples per step.
+        dropout: "ALBERT DR": dropout of hidden states and attention.
+        num_train_steps: "TS".
+        num_warmup_steps: "WS".
+        max_seq_length: "MSL".
     """
 
     learning_rate: float
@@ -256,28 +255,28 @@ class Task:
     family, their `EncodedExamples`, these outputs, and answers.
 
     Attributes:
-        name: str. Name in the registry, such as "cola".
-        head: str. The head that is trained, one of `heads.HEADS`.
-        metrics: callable. Takes the correct answers and the predictions and returns
-            metric values by name. The type of an answer depends on the head: a class
-            index, a score, a text, a sequence of tags.
-        selecting_metric: str. Name of the metric that decides between two models.
-        splits: dict. `FileSource` by name of the split: "train", "dev", "test", or for
+        name: Name in the registry, such as "cola".
+        head: The head that is trained, one of `heads.HEADS`.
+        metrics: Takes the correct answers and the predictions and returns metric values
+            by name. The type of an answer depends on the head: a class index, a score,
+            a text, a sequence of tags.
+        selecting_metric: Name of the metric that decides between two models.
+        splits: `FileSource` by name of the split: "train", "dev", "test", or for
             example "dev_matched".
-        labels: tuple of str. Label names in the order of the class indices. Empty if
-            there are no classes, or if the training data defines them.
-        other_labels: tuple of str. Other known names of the labels, in the same order,
-            such as ("negative", "positive") for ("0", "1").
-        positive_label: str or None. Of two labels, the one that F1, precision and
-            recall refer to, whatever its index in `labels`.
-        problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
-            heads that have only one type.
-        recipe: `Recipe`. Published hyperparameters, or None.
-        options: `Options`. Default sizes of the task.
-        written: dict. Of a table: label by its spelling in the table, if that is a
-            class id; in multiple choice, the index of the choice.
-        table: dict. Of a table: its layout, as settings of `opening` that differ from
-            the defaults.
+        labels: Label names in the order of the class indices. Empty if there are no
+            classes, or if the training data defines them.
+        other_labels: Other known names of the labels, in the same order, such as
+            ("negative", "positive") for ("0", "1").
+        positive_label: Of two labels, the one that F1, precision and recall refer to,
+            whatever its index in `labels`.
+        problem_type: `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for heads
+            that have only one type.
+        recipe: Published hyperparameters, or None.
+        options: Default sizes of the task.
+        written: Of a table: label by its spelling in the table, if that is a class id;
+            in multiple choice, the index of the choice.
+        table: Of a table: its layout, as settings of `opening` that differ from the
+            defaults.
     """
 
     name: str

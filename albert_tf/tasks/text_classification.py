@@ -53,8 +53,8 @@ class Answers:
     """Answers to `N` texts.
 
     Attributes:
-        problem_type: str. See `Task`.
-        labels: tuple of str. The `C` names; empty for scores.
+        problem_type: See `Task`.
+        labels: The `C` names; empty for scores.
         logits: float32 `[N, C]`, for scores `[N, 1]`.
         scores: float32 `[N, C]`. Probabilities: softmax, or for several labels per text
             sigmoid. For scores the values `[N]`.
@@ -83,8 +83,7 @@ class Answers:
 def make_answers(task: Task, logits: np.ndarray) -> Answers:
     """Returns the answers for logits, `[N, C]`, or `[N, 1]` for scores.
 
-    Raises:
-        DataError: If the model has another number of outputs than the task has labels.
+    Raises `DataError` if there are not as many outputs as labels.
     """
     logits = np.asarray(logits, np.float32)
     width = 1 if task.problem_type == REGRESSION else len(task.labels)

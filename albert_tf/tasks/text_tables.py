@@ -64,16 +64,14 @@ class TextTable(Examples):
     """The columns of a table.
 
     Attributes:
-        path: str. File the table was read from, for error messages.
-        texts: list of str. First texts.
-        text_pairs: list of str. Second texts, or None.
-        labels: list. Labels as written in the file, or None: a str per row, or for
-            several labels per row a tuple of str.
-        lines: list of int. Line of the file where each row ends, counted from 1.
-        ids: list of str. Name of each row. Default: its index.
-        unit: str. What `lines` counts: "line", or "row".
-        skipped: dict. Number of rows of the file that were skipped or padded, by
-            reason.
+        path: File the table was read from, for error messages.
+        text_pairs: Second texts, or None.
+        labels: Labels as written in the file, or None: a str per row, or for several
+            labels per row a tuple of str.
+        lines: Line of the file where each row ends, counted from 1.
+        ids: Name of each row. Default: its index.
+        unit: What `lines` counts: "line", or "row".
+        skipped: Number of rows of the file that were skipped or padded, by reason.
     """
 
     path: str
@@ -227,12 +225,11 @@ class TableSource(FileSource):
     """A table as the source of a task's examples.
 
     Attributes:
-        columns: `TableSettings`.
-        short_rows: str. See `open_table`.
-        features: `TableSettings` or None. Features of a set of TensorFlow Datasets that
-            correspond to the columns; None if the names are the same.
-        classes: dict. Label of the task by name of the class in such a set; empty if
-            they are the same.
+        short_rows: See `open_table`.
+        features: Features of a set of TensorFlow Datasets that correspond to the
+            columns; None if the names are the same.
+        classes: Label of the task by name of the class in such a set; empty if they are
+            the same.
     """
 
     columns: TableSettings

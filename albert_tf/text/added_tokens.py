@@ -45,9 +45,8 @@ class Stage(NamedTuple):
     """Added tokens that are matched in one pass.
 
     Attributes:
-        is_normalized: bool. Whether the text is normalized first.
-        tokens: dict. Their entries in a `tokenizer.json`, keyed by the matched text.
-        pattern: Pattern. Matches any of them.
+        is_normalized: Whether the text is normalized first.
+        tokens: Their entries in a `tokenizer.json`, keyed by the matched text.
     """
 
     is_normalized: bool
@@ -56,14 +55,9 @@ class Stage(NamedTuple):
 
 
 class AddedTokens:
-    """Finds added tokens in text.
+    """Finds added tokens, entries of a `tokenizer.json`, in text.
 
-    Args:
-        tokens: Entries of `added_tokens` in a `tokenizer.json`.
-        normalize: Normalizes a text.
-
-    Raises:
-        DataError: If a token asks to be matched in an unsupported way.
+    Raises `DataError` if a token asks to be matched in an unsupported way.
     """
 
     def __init__(
@@ -111,10 +105,8 @@ def complete(token: Mapping[str, Any], token_id: int) -> dict[str, Any]:
 def checked(entries: Iterable[Any], source: str) -> list[dict[str, Any]]:
     """Returns the entries of added tokens, each once, without the tokens in `ROLES`.
 
-    The first entry of a token decides how the token is matched.
-
-    Raises:
-        DataError: If an item is not a valid entry; `source` names the file.
+    The first entry of a token decides how the token is matched. Raises `DataError`,
+    naming `source`, for an invalid entry.
     """
     result: dict[str, dict[str, Any]] = {}
     for entry in entries:
@@ -129,10 +121,8 @@ def checked(entries: Iterable[Any], source: str) -> list[dict[str, Any]]:
 def read(folder: str) -> list[dict[str, Any]]:
     """Returns the added tokens named by the files of transformers in a folder.
 
-    A token without an id is in the vocabulary already, or follows it.
-
-    Raises:
-        DataError: If a file is damaged.
+    A token without an id is in the vocabulary already, or follows it. Raises
+    `DataError` if a file is damaged.
     """
     content, config, plain, roles = (
         _object(files.join(folder, f"{name}.json"))

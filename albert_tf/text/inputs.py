@@ -34,7 +34,7 @@ class EncodedTexts:
         first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]` and
             `[SEP]`; also the index of the first token of segment 1.
         truncated: bool `[B]`. Which rows were truncated; None if not recorded.
-        has_segments: bool. Whether segment 1 has its own segment id; see
+        has_segments: Whether segment 1 has its own segment id; see
             `Tokenizer.pair_separators`.
     """
 
@@ -64,7 +64,6 @@ def kept_lengths(first, second, max_seq_length: int, separators: int = 1, ops=np
         first: int `[B]`. Number of tokens in A.
         second: int `[B]`. Number of tokens in B; a row without any has one segment.
         max_seq_length: Maximum length of a row, special tokens included.
-        separators: Number of separators between A and B.
         ops: NumPy or TensorFlow, matching the arrays.
     """
     budget = max_seq_length - 2 - separators
@@ -228,10 +227,7 @@ def check_max_seq_length(
 ):
     """Raises a `UsageError` if `max_seq_length` is too small or too large.
 
-    Args:
-        pairs: Whether rows have two segments.
-        longest: The model's `max_position_embeddings`, if known.
-        separators: Number of separators between the two segments.
+    `longest` is the model's `max_position_embeddings`, if known.
     """
     least = 4 + separators if pairs else 3
     require(value >= least, f"max_seq_length must be at least {least}", value)

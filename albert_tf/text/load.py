@@ -91,8 +91,7 @@ def load_tokenizer(
 def read_tokenizer(path: str, options: Mapping[str, Any]) -> Tokenizer:
     """Builds the tokenizer of a file, ignoring options that its class does not have.
 
-    Raises:
-        DataError: If the file is not a tokenizer, or an option is unknown.
+    Raises `DataError` if the file is not a tokenizer, or no class has an option.
     """
     unknown = ", ".join(map(str, options.keys() - set(OPTIONS)))
     message = f"{path}: unknown tokenizer options {unknown}"
@@ -148,10 +147,8 @@ def option_file(path: str) -> str:
 def stored_options(folder: str) -> dict[str, Any]:
     """Returns the tokenizer options stored in a folder; empty if it stores none.
 
-    The folder of a pretraining run stores them in its record.
-
-    Raises:
-        DataError: If a file is damaged.
+    The folder of a pretraining run stores them in its record. Raises `DataError` if a
+    file is damaged.
     """
     paths = (files.join(folder, n) for n in ("config.json", OPTION_FILE, "run.json"))
     options = next(filter(None, map(_options_of, paths)), {})
@@ -199,10 +196,8 @@ def check_options(
 ) -> None:
     """Raises `UsageError` if requested options contradict a tokenizer's known ones.
 
-    Args:
-        given: Options that were requested.
-        known: Options that a model was trained with, or records were created with.
-        source: What was created with `known`, for the message.
+    `known` are the options that a model was trained with, or records were created with;
+    `source` names these for the message.
     """
     for name, value in given.items():
         there = known.get(name, value)

@@ -130,12 +130,9 @@ def raw_spans(
 
 
 def include_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> None:
-    """Extends spans over combining marks that no token contains, in place.
+    """Extends spans of the raw text over combining marks that no token contains.
 
-    Args:
-        text: The raw text.
-        starts: int32 `[P]`.
-        ends: int32 `[P]`. Exclusive; modified.
+    `ends`, int32 `[P]` and exclusive, is modified in place.
     """
     after = np.append(starts[1:], len(text))
     for i in np.flatnonzero(ends < after).tolist():

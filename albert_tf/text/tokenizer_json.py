@@ -32,9 +32,8 @@ _NEVER = -1000.0
 def to_json(tokenizer: Tokenizer) -> dict:
     """Returns the content of the `tokenizer.json` of an `AlbertTokenizer`.
 
-    Raises:
-        UsageError: If its model is not a unigram model, or there are added tokens, for
-            which the steps after a mask would have to differ.
+    Raises `UsageError` if its model is not a unigram model, or there are added tokens,
+    for which the steps after a mask would have to differ.
     """
     message = "tokenizer: added tokens cannot be written to ALBERT's tokenizer.json"
     require(not tokenizer.added_tokens, message, *tokenizer.added_tokens[:1])
@@ -156,9 +155,8 @@ _DAMAGED += (OverflowError, RecursionError)
 def parse(data: bytes, name: str) -> dict[str, Any]:
     """Returns the content of a `tokenizer.json` whose ids are 0, 1, ...
 
-    Raises:
-        DataError: If the file is damaged, two tokens share an id, or an id is missing,
-            which makes libraries allocate memory or fail.
+    Raises `DataError` if the file is damaged, two tokens share an id, or an id is
+    missing, which makes libraries allocate memory or fail.
     """
     try:
         content = json.loads(data)
@@ -187,8 +185,7 @@ def model_type(data: bytes) -> str | None:
 def to_model(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
     """Returns the SentencePiece model and the options stored in a `tokenizer.json`.
 
-    Raises:
-        DataError: If the model is damaged, or its steps differ from ALBERT's.
+    Raises `DataError` if the model is damaged, or its steps differ from ALBERT's.
     """
     content = parse(data, name)
     try:

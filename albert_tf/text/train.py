@@ -119,10 +119,7 @@ def _draw(sentences: Iterable[str], limit: int, seed: int, progress: bool) -> li
 
     Reservoir sampling holds at most `limit` of them. It is done here because
     SentencePiece's own draw has a fixed seed, and because trainers hide exceptions of
-    the iterator they read from.
-
-    Raises:
-        DataError: If there are no sentences.
+    the iterator they read from, such as the `DataError` for no sentences.
     """
     from tqdm import tqdm
 

@@ -387,19 +387,11 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
 def train(
     sentences: Iterable[str], vocab_size: int, coverage: float, **options: bool
 ) -> bytes:
-    """Trains a WordPiece vocabulary.
+    """Trains a WordPiece vocabulary and returns its `vocab.txt`.
 
-    Args:
-        vocab_size: Number of tokens, special ones included.
-        coverage: Fraction of the characters in the text that get a token. Words with
-            another character are left out.
-        **options: Options of `WordPieceTokenizer`.
-
-    Returns:
-        Content of a `vocab.txt`.
-
-    Raises:
-        UsageError: If the vocabulary cannot hold all characters.
+    `coverage` is the fraction of the characters in the text that get a token; words
+    with another character are left out. `options` are those of `WordPieceTokenizer`.
+    Raises `UsageError` if `vocab_size` cannot hold all characters.
     """
     import tokenizers
 

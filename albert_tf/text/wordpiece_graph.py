@@ -100,8 +100,8 @@ class GraphWordPiece(GraphBase):
         """Splits words into tokens.
 
         Args:
-            chars: int32 `[N]`. Characters of all words.
-            word: int64 `[N]`. Index of each character's word, ascending.
+            chars, word: int32 and int64 `[N]`. Characters, and the index of each one's
+                word.
             begins: int64 `[W]`. Index of each word's first character.
 
         Returns:
@@ -145,8 +145,8 @@ class GraphWordPiece(GraphBase):
         """Finds the longest token that begins at each character.
 
         Args:
-            chars: int32 `[N]`.
-            limits: int64 `[N]`. End (exclusive) of each character's word.
+            chars, limits: int32 and int64 `[N]`. Characters, and the end of each one's
+                word.
             begins: int64 `[W]`. Index of each word's first character.
 
         Returns:

@@ -60,7 +60,7 @@ class ColumnReader:
             for all. Without a header only numbers are possible.
         optional: Additional columns, which may be missing from the file.
         exact: Columns whose numbers and truth values keep their type, where the format
-            has types; those of all other columns become text.
+            has types; values of all other columns become text.
         delimiter: One character between cells. Default: tab for `.tsv`, none for
             `.txt`, else comma.
         header: Of cells: whether the first line names the columns.

@@ -379,7 +379,7 @@ class RaceSource(FileSource):
         return self._examples(articles, base)
 
     def read_file(self, path: str) -> ChoiceExamples:
-        """Reads one file of articles; its path tells the level, middle or high."""
+        """Reads one file of articles; its path shows the level, middle or high."""
         parts = {part.removesuffix(".txt") for part in path.lower().split("/")}
         level = "middle" if "middle" in parts else "high"
         articles = ((where, level, article) for where, article in _objects(path))

@@ -230,7 +230,7 @@ def match_labels(
                 notes.append(f"{_list(model)} are read as {_list(labels)}")
             return labels, f"{model_name}: {'; '.join(notes)}" if notes else ""
     raise DataError(
-        f"{model_name}: its labels are {_list(model)}, but those of {task_name} are "
+        f"{model_name}: its labels are {_list(model)}, but {task_name} has the labels "
         f"{_list(data)}; the same names are needed, in any order"
     )
 

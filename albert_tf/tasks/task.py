@@ -239,7 +239,7 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A fine-tuning task; its class is that of its family.
+    """A fine-tuning task; its class represents its family.
 
     Outputs of a model, for all rows in order, are a dict of arrays:
 

@@ -146,10 +146,10 @@ class LabelledTableSettings(TableSettings, LabelSettings):
         label_columns: Columns of 0 and 1, one for each label, instead of label_column.
         label_separator: Text between the labels of a row, for several labels per row.
             Lists of labels in JSON and Parquet need none.
-        skip_label: Rows with this label are left out and counted. Default: - where all
-            other labels are those of natural language inference, unsup next to neg and
-            pos.
-        problem_type: What the labels are. auto: lists are several labels per row,
+        skip_label: Rows with this label are left out and counted. Default: - if all
+            other labels belong to natural language inference, unsup if they are neg
+            and pos.
+        problem_type: Kind of the labels. auto: lists are several labels per row,
             numbers with a decimal point are scores, anything else is a class.
     """
 

@@ -98,7 +98,7 @@ class Preprocessor:
 
     @classmethod
     def load_assets(cls, folder: str) -> "Preprocessor | None":
-        """Returns the preprocessor stored by `save_assets`; None if there is none."""
+        """Returns the preprocessor stored by `save_assets`, or None without one."""
         if not files.exists(files.join(folder, _ASSET)):
             return None
         values = files.read_json(files.join(folder, _ASSET))

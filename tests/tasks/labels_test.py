@@ -168,7 +168,7 @@ def test_the_models_order_is_kept():
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        ("ab", "ac", "m: its labels are a, b, but those of task table are a, c; the"),
+        ("ab", "ac", "m: its labels are a, b, but task table has the labels a, c; the"),
         ("ab", "abc", "the same names are needed"),
         ("abc", "ab", "the same names are needed"),
         ("aAb", "ab", "the same names are needed"),

@@ -1,4 +1,4 @@
-"""Class ids in the labels of a table, and the names that they stand for."""
+"""Class ids in the labels of a table, and the names they stand for."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from albert_tf.tables.reader import open_parquet
 
 # -1 stands for no label in Hugging Face's sets.
 _ID = re.compile(r"-1|0|[1-9]\d{0,8}")
-# Files with a name per line that lie in the folder of the data.
+# Files next to the data that list the class names, one per line.
 _NAME_FILES = ("labels.txt", "classes.txt")
 _HEADER = "dataset_info.json"
 
@@ -26,9 +26,9 @@ def are_ids(labels: Iterable) -> bool:
 
 
 def are_vectors(labels: Iterable) -> bool:
-    """Returns whether rows have a number for each class, instead of labels.
+    """Returns whether the labels are vectors with a number for each class.
 
-    That is 0 or 1; an id would not come twice in a row.
+    The numbers are 0 or 1. A list of ids would not contain the same id twice.
     """
     rows = [row for row in labels if not isinstance(row, str)]
     lengths = {len(row) for row in rows}
@@ -46,23 +46,19 @@ def of_vectors(
     given: Sequence[str],
     known: Mapping[str, str],
 ) -> tuple[list[tuple[str, ...]], dict[str, str]]:
-    """Returns the names of the classes for which rows have a 1, and all names by index.
+    """Returns the names of the classes marked 1 in each row, and all names by index.
 
-    Args:
-        path, column, given, known: As for `find_names`.
-        rows: sequence. Labels that are vectors; kept if nobody names the classes.
-
-    Raises:
-        DataError: If a row does not have a number for each class.
+    The other arguments are those of `find_names`; `rows` stay vectors if no source
+    names the classes. Raises `DataError` for a row without one number per class.
     """
     names = tuple(given) or tuple(known.values()) or _stored_names(path, column)
     names = names or _listed_names(path)[1]
     if not names:
         return list(rows), {}
     for row in rows:
-        rule = f"{path}: expected 0 or 1 for each of {', '.join(names):.200}"
+        message = f"{path}: expected 0 or 1 for each of {', '.join(names):.200}"
         fits = len(row) == len(names) and {*row} <= {"0", "1", "true", "false"}
-        require(fits, rule, list(row), error=DataError)
+        require(fits, message, list(row), error=DataError)
     pairs = (zip(row, names, strict=True) for row in rows)
     labels = [tuple(name for x, name in pair if x in ("1", "true")) for pair in pairs]
     return labels, {str(i): name for i, name in enumerate(names)}
@@ -75,33 +71,32 @@ def find_names(
     given: Sequence[str] = (),
     known: Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict[str, str]:
-    """Returns the names of class ids, in their order, by the id as it is written.
+    """Returns the names of class ids, in their order, keyed by the id as written.
 
-    The first of these sources decides: the names that Hugging Face stores with a column
-    (in the metadata of Parquet, or in `dataset_info.json` next to the file), whose ids
-    start at 0; `known`; `given`; a file `labels.txt` or `classes.txt` next to the data,
-    with a name per line. The last two count from 1 if the ids do: if there is no 0, and
-    the highest id is the number of names.
+    The first available source decides: the names that Hugging Face stores with a column
+    (in Parquet metadata, or in `dataset_info.json` next to the file), whose ids start
+    at 0; `known`; `given`; a file `labels.txt` or `classes.txt` next to the data, with
+    one name per line. The last two count from 1 if the ids do, that is, if there is no
+    0 and the highest id equals the number of names.
 
     Args:
-        path: str. The file of the labels, or an empty string.
-        column: str. Their column, by name or number.
-        labels: iterable. Labels as they are written: str, or sequences of such.
-        given: sequence of str. The user's names, in the order of the classes. They take
-            precedence over stored names that differ.
-        known: dict. Names by id, if they were found before.
+        path: File of the labels; may be empty.
+        labels: Labels as written: strings, or sequences of strings.
+        given: The user's names, in the order of the classes. They take precedence over
+            stored names that differ.
+        known: Names by id, if they were found earlier.
 
     Returns:
-        dict. Empty if the labels are names, or ids that nobody names.
+        An empty dict if the labels are names, or ids that no source names.
 
     Raises:
-        DataError: If there are ids without a name, or it is not clear whether the names
-            count from 0 or from 1.
+        DataError: If an id has no name, or it is unclear whether names count from 0 or
+            1.
     """
-    found = set(_flat(labels)) - {""}
-    ids = sorted({int(label) for label in found} - {-1}) if are_ids(found) else []
+    distinct = set(_flat(labels)) - {""}
+    ids = sorted({int(label) for label in distinct} - {-1}) if are_ids(distinct) else []
     given = given or tuple(known.values())
-    if not ids or found <= set(given) or (given and are_ids(given)):
+    if not ids or distinct <= set(given) or (given and are_ids(given)):
         return {}
     names = _stored_names(path, column)
     source, first = "the names stored with the column", 0
@@ -125,7 +120,7 @@ def find_names(
 
 
 def renamed(labels: Any, names: Mapping[str, str]) -> Any:
-    """Returns labels, which may be nested, with names for ids; others are kept."""
+    """Returns labels, which may be nested, with ids replaced by their names."""
     if labels is None or isinstance(labels, str):
         return names.get(labels, labels)
     return type(labels)(renamed(label, names) for label in labels)
@@ -140,24 +135,24 @@ def _flat(labels: Iterable) -> Iterator[str]:
 
 
 def _listed_names(path: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the file that lists names, and the names; nothing without such a file."""
+    """Returns the path of a file that lists names, and the names; empty if missing."""
     for name in _NAME_FILES if path else ():
-        beside = files.join(os.path.dirname(path), name)
-        if files.exists(beside):
-            return beside, tuple(filter(None, files.read_lines(beside)))
+        list_file = files.join(os.path.dirname(path), name)
+        if files.exists(list_file):
+            return list_file, tuple(filter(None, files.read_lines(list_file)))
     return "", ()
 
 
 def _stored_names(path: str, column: str) -> tuple[str, ...]:
-    """Returns the names of the classes that Hugging Face stores with a column."""
-    beside = files.join(os.path.dirname(path), _HEADER)
+    """Returns the class names that Hugging Face stores with a column."""
+    header_file = files.join(os.path.dirname(path), _HEADER)
     if file_format(path) == "parquet":
         with open_parquet(path) as table:
             schema = table.schema_arrow
         header = (schema.metadata or {}).get(b"huggingface", b"{}")
-        beside, columns = f"{path}: its metadata 'huggingface'", schema.names
-    elif file_format(path) == "json" and files.exists(beside):
-        header, columns = files.read_text(beside), None
+        header_file, columns = f"{path}: its metadata 'huggingface'", schema.names
+    elif file_format(path) == "json" and files.exists(header_file):
+        header, columns = files.read_text(header_file), None
     else:
         return ()
     try:
@@ -171,4 +166,4 @@ def _stored_names(path: str, column: str) -> tuple[str, ...]:
     except DataError:
         return ()  # the header does not describe this column
     except (AttributeError, LookupError, TypeError, ValueError):
-        raise DataError(f"{beside} is not a description of a data set") from None
+        raise DataError(f"{header_file} is not a description of a data set") from None

@@ -1,4 +1,4 @@
-"""Settings that every command has that reads tables or prepared data sets."""
+"""Settings shared by the commands that read tables or prepared data sets."""
 
 import dataclasses
 
@@ -10,8 +10,8 @@ class LayoutSettings:
     """How the cells of a table are written.
 
     Attributes:
-        delimiter: Character between cells. Default: tab for .tsv, none for .txt (a text
-            per line), comma otherwise.
+        delimiter: Character between cells. Default: tab for .tsv, none for .txt (one
+            text per line), comma otherwise.
         header: Whether the first line names the columns.
         quoting: Whether double quotes enclose cells, as in CSV; false for GLUE's files.
     """
@@ -56,7 +56,7 @@ class LabelSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingSettings:
-    """Where prepared sets are, and what to do with input that cannot be used.
+    """Where prepared sets are stored, and how to handle unusable input.
 
     Attributes:
         tfds_data_dir: Folder of the prepared TensorFlow Datasets. Default: theirs.

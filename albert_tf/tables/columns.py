@@ -1,4 +1,4 @@
-"""Columns of a file of rows: their names, their values, and rows that are left out."""
+"""Columns of a file of rows: their names, their values, and the skipped rows."""
 
 import dataclasses
 import difflib
@@ -14,9 +14,10 @@ from albert_tf.errors import DataError, require
 from albert_tf.wording import list_counts
 
 ON_BAD_INPUT = ("stop", "skip")
-# Stops, too, where every row is needed: the message does not suggest to skip it.
+# Also stops, but for callers that need every row: the message does not suggest
+# skipping it.
 REFUSE = "refuse"
-# What Hugging Face's sets call a column, where it does not have its usual name.
+# Column names in Hugging Face's sets that differ from the usual ones.
 _OTHER_NAMES = {"tags": "ner_tags"}
 _ENDINGS = {
     "json": (".jsonl", ".ndjson", ".json"),
@@ -38,17 +39,16 @@ class Columns:
     """Columns of a file, or of a portion of its rows.
 
     Attributes:
-        path: str. The file, for error messages.
-        names: tuple of str. All columns of the file; numbers from "0" if the file does
-            not name them.
-        values: dict. By column as it was requested, the values of all rows. A value is
-            a str, or from JSON and Parquet also a (nested) list of them. Numbers are
-            spelled as in JSON; None is a null or a field that the row does not have.
-        lines: list of int. Where each row ends in the file, counted from 1; of a folder
-            the names of the files.
-        unit: str. What `lines` counts: "line", "row", or "file".
-        skipped: dict. Number of rows left out or filled, by reason.
-        index: dict. By column as it was requested, its index.
+        path: The file, for error messages.
+        names: All columns of the file; numbers from "0" if the file does not name them.
+        values: Values of all rows, keyed by column as requested. A value is a str; from
+            JSON and Parquet it may also be a (nested) list of str. Numbers are spelled
+            as in JSON; None is a null or a field missing from the row.
+        lines: Last line of each row in the file, counted from 1; for a folder, the file
+            names.
+        unit: What `lines` counts: "line", "row", or "file".
+        skipped: Number of rows skipped or padded, by reason.
+        index: Index of each column, keyed by column as requested.
     """
 
     path: str
@@ -63,24 +63,16 @@ class Columns:
         return len(self.lines)
 
     def where(self, row: int) -> str:
-        """Returns file and line of a row, for error messages."""
+        """Returns the file and line of a row, for error messages."""
         return f"{self.path}: {self.unit} {self.lines[row]}"
 
 
 class BadRows:
-    """Raises an error for a row that cannot be used, or counts it.
-
-    Args:
-        action: str. "stop", "skip" or `REFUSE`.
-        counts: Counter or None. Where they are counted, by reason.
-
-    Attributes:
-        first: str. The message about the first one that was counted.
-    """
+    """Raises an error for an unusable row, or counts it."""
 
     def __init__(self, action: str, counts: Counter[str] | None = None):
-        rule = f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}"
-        require(action in (*ON_BAD_INPUT, REFUSE), rule, action)
+        message = f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}"
+        require(action in (*ON_BAD_INPUT, REFUSE), message, action)
         self.action = action
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.first = ""
@@ -100,14 +92,10 @@ class BadRows:
         make: Callable[[Any], Any],
         where: Callable[[Any], str],
     ) -> Iterator[Any]:
-        """Yields what becomes of the rows that can be used, and reports the others.
+        """Yields `make(row)` for usable rows, and reports the others as `reason`.
 
-        Args:
-            reason: str. As what they are counted.
-            rows: iterable.
-            make: callable. Takes a row and returns what becomes of it; raises a
-                `DataError` that says what is wrong with it.
-            where: callable. Takes a row and returns its place, for the message.
+        `make` raises a `DataError` that says what is wrong with a row; `where` returns
+        the row's place for the message.
         """
         for row in rows:
             try:
@@ -119,41 +107,31 @@ class BadRows:
 
 
 class Ids:
-    """The ids of a file, none of which may come twice.
+    """The ids of a file, each of which must be unique.
 
-    A million are compared: all ids of a very large file would need too much memory.
+    Only a million ids are compared at a time: all ids of a very large file would need
+    too much memory.
     """
 
     def __init__(self):
         self._places: dict[str, Any] = {}
 
     def add(self, name: str, place: Any) -> None:
-        """Remembers an id, or raises a `DataError` if it is known already.
-
-        Args:
-            name: str. The id.
-            place: Where it is in the file, for the message about the next one.
-        """
+        """Remembers an id and its place; raises `DataError` for a duplicate id."""
         if name in self._places:
-            known = self._places[name]
-            raise DataError(f"the id {name!r:.80} is already that of {known}")
+            earlier = self._places[name]
+            raise DataError(f"the id {name!r:.80} is already used in {earlier}")
         if len(self._places) >= 1_000_000:
             self._places.clear()
         self._places[name] = place
 
 
 def expect(value: Any, kind: type, name: str = "") -> Any:
-    """Returns a value of a row, which must be of this very type.
+    """Returns a value of a row, which must be of exactly this type.
 
-    Args:
-        value: Text, a list, or anything else that JSON knows.
-        kind: type. `str`, `int`, `bool`, `list` or `dict`.
-        name: str. What it is called, for the message.
-
-    Raises:
-        DataError: If it is of another type; does not say in which row it is.
+    Raises `DataError` otherwise, with a message that names the value, but not the row.
     """
-    # `isinstance` would take true for a number.
+    # `isinstance` would accept true as a number.
     if type(value) is not kind:
         name = name and f"{name}: "
         raise DataError(f"{name}expected {_KINDS[kind]}, received {shown(value)}")
@@ -161,7 +139,7 @@ def expect(value: Any, kind: type, name: str = "") -> Any:
 
 
 def expect_texts(value: Any, name: str) -> list[str]:
-    """Returns a value that must be a list of text; see `expect`."""
+    """Returns a value that must be a list of strings; see `expect`."""
     for i, item in enumerate(expect(value, list, name)):
         if type(item) is not str:
             expect(item, str, f"{name}[{i}]")
@@ -169,19 +147,19 @@ def expect_texts(value: Any, name: str) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as it is shown in messages: on one line, not too long."""
+    """Returns a short, single-line form of a value for messages."""
     return "nothing" if value is None else f"{reprlib.repr(value):.80}"
 
 
 def warn_of_skipped(path: str, counts: Mapping[str, int], first: str = "") -> None:
-    """Says how many rows of a file were left out or filled, if any were, and why."""
+    """Logs how many rows of a file were skipped or padded, and why, if any were."""
     if counts:
         first = first and f"; the first one: {first}"
         logging.warning("%s: %s%s", path, list_counts(counts), first)
 
 
 def file_format(path: str | os.PathLike) -> str:
-    """Returns "json", "parquet", "tabs", "lines" or "commas", by the name's ending."""
+    """Returns "json", "parquet", "tabs", "lines" or "commas", by the extension."""
     name = os.fspath(path).lower().removesuffix(".gz")
     for kind, endings in _ENDINGS.items():
         if name.endswith(endings):
@@ -190,13 +168,13 @@ def file_format(path: str | os.PathLike) -> str:
 
 
 def usual_name(wanted: str, names: Collection[str]) -> str:
-    """Returns the name that a column has in a file; `wanted` if it is not there."""
+    """Returns the name of a column in a file; `wanted` if there is no such column."""
     other = _OTHER_NAMES.get(wanted)
     return other if wanted not in names and other in names else wanted
 
 
 def did_you_mean(wanted: str, names: Iterable[str]) -> str:
-    """Returns a hint to a similar name, or an empty string."""
+    """Returns a hint that suggests a similar name, or an empty string."""
     close = difflib.get_close_matches(wanted, names, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -204,17 +182,16 @@ def did_you_mean(wanted: str, names: Iterable[str]) -> str:
 def find_column(
     path: str, wanted: str, names: Sequence[str], header: bool = True
 ) -> int:
-    """Returns the index of a column that is given by name or number.
+    """Returns the index of a column given by name or number.
 
-    Raises:
-        DataError: If there is no such column, or there are several.
+    Raises `DataError` if there is no such column, or several have the name.
     """
     if header and (other := usual_name(wanted, names)) != wanted:
         logging.info("%s: its column %s is read as %s", path, other, wanted)
         wanted = other
     if header and wanted in names:
-        rule = f"{path}: line 1: several columns are named {wanted!r}"
-        require(names.count(wanted) == 1, rule, error=DataError)
+        message = f"{path}: line 1: several columns are named {wanted!r}"
+        require(names.count(wanted) == 1, message, error=DataError)
         return names.index(wanted)
     digits = wanted.removeprefix("-")
     if digits.isascii() and digits.isdecimal() and len(digits) < 9:
@@ -222,19 +199,19 @@ def find_column(
         if -len(names) <= number < len(names):
             return number % len(names)
     if not header:
-        rule = f"a number from 0 to {len(names) - 1} (without a header)"
+        message = f"a number from 0 to {len(names) - 1} (without a header)"
     else:
-        rule = f"one of {', '.join(names)}"
+        message = f"one of {', '.join(names)}"
         if hint := did_you_mean(wanted, names):
-            rule += hint
+            message += hint
         elif file_format(path) in ("json", "parquet"):
             pass
         elif len(names) == 1:
-            rule += " (--delimiter sets another separator)"
+            message += " (--delimiter sets another separator)"
         else:
-            rule += " (--noheader reads a table without names, by column numbers)"
+            message += " (--noheader reads a table without names, by column numbers)"
     if wanted == "label":
-        rule += "; --label_column names another, --label_columns=A,B,... those with "
-        rule += "0 or 1 for each label"
-    rule = rule if len(rule) <= 400 else f"{rule[:400]} ..."
-    raise DataError(f"{path}: no column {wanted!r}; expected {rule}")
+        message += "; --label_column names another, --label_columns=A,B,... those with "
+        message += "0 or 1 for each label"
+    message = message if len(message) <= 400 else f"{message[:400]} ..."
+    raise DataError(f"{path}: no column {wanted!r}; expected {message}")

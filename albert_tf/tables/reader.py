@@ -1,6 +1,6 @@
 """Reads the columns of a file: CSV, TSV, JSON, JSON Lines or Parquet, also gzipped.
 
-What the columns mean is decided by those who read them.
+The callers decide what the columns mean.
 """
 
 import contextlib
@@ -38,44 +38,44 @@ from albert_tf.wording import list_counts
 _LONGEST_CELL = 1 << 24
 _ANY_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _HALF = re.compile("[\ud800-\udfff]")
-# Rows of Parquet that are read at once where the whole file is one portion.
+# Parquet rows read at once when the whole file is one portion.
 _PARQUET_ROWS = 1 << 14
 _CLASS_COLUMNS = ["text", "label", "file"]
-# Rows that become columns at once: more would start the garbage collector, slowly.
+# Rows transposed to columns at once: more would trigger slow garbage collections.
 _ROWS_AT_ONCE = 256
 
 
 class ColumnReader:
     """The columns of interest of a file; the other columns may hold anything.
 
-    The ending of the name decides the format: `.jsonl`, `.ndjson` and `.json` (one
-    object per line, or one list of objects), `.parquet`, `.txt` (without a delimiter: a
-    text per line, in the column text), anything else is a table of cells. `.gz` may
-    follow. A folder of folders, each with the texts of a class, has the columns text,
-    label and file.
+    The extension decides the format: `.jsonl`, `.ndjson` and `.json` (one object per
+    line, or one list of objects), `.parquet`, `.txt` (without a delimiter: one text per
+    line, in the column `text`); anything else is a table of cells. `.gz` may follow. A
+    folder with one subfolder of text files per class has the columns text, label and
+    file.
 
     Args:
-        path: str. UTF-8 or Parquet file, local or remote, or a folder of classes.
-        columns: sequence of str. Names of columns, or their numbers; negative numbers
-            count from the end. None for all. Without a header only numbers are
-            possible.
-        optional: sequence of str. More columns, which the file need not have.
-        exact: collection of str. Columns whose numbers and truth values stay what they
-            are, where the format has them; all others become text.
-        delimiter: str. Of cells; one character. Default: tab for `.tsv`, none for
+        path: UTF-8 or Parquet file, local or remote, or a folder of classes.
+        columns: Names or numbers of columns; negative numbers count from the end. None
+            for all. Without a header only numbers are possible.
+        optional: Additional columns, which may be missing from the file.
+        exact: Columns whose numbers and truth values keep their type, where the format
+            has types; values of all other columns become text.
+        delimiter: One character between cells. Default: tab for `.tsv`, none for
             `.txt`, else comma.
-        header: bool. Of cells: whether the first line names the columns.
-        quoting: bool. Of cells: whether `"` encloses them, as in CSV. False for GLUE's
-            files, where it is a character like any other.
-        short_rows: str. What to do with a row of too few cells: "stop" and "skip" as
-            `BadRows`, "fill" takes the missing ones as empty. All but "stop" are
+        header: Of cells: whether the first line names the columns.
+        quoting: Of cells: whether `"` encloses them, as in CSV. False for GLUE's files,
+            where it is an ordinary character.
+        short_rows: How to handle a row with too few cells: "stop" and "skip" as in
+            `BadRows`; "fill" treats the missing cells as empty. All but "stop" are
             counted.
-        bad: `BadRows`. What to do with a row that cannot be read. Default: stop.
-        kind: str or None. Result of `file_format` for a name that does not say.
-        text: `TextStream` or None. The file, if it is read in another way than usual.
-        raw: bool. Of JSON: the columns are fields of exactly these names, which no row
-            need have, and values stay what they are, of any kind.
-        may_be_empty: bool. Whether JSON Lines and Parquet may have no rows.
+        bad: Handles rows that cannot be read. Default: stop.
+        kind: Result of `file_format`, for a name whose extension does not tell the
+            format.
+        text: Stream of the file, if it is not to be read in the default way.
+        raw: Of JSON: the columns are fields with exactly these names, which may be
+            missing from any row, and values of any kind stay as they are.
+        may_be_empty: Whether JSON Lines and Parquet may have no rows.
     """
 
     def __init__(
@@ -107,21 +107,18 @@ class ColumnReader:
         self._raw = raw
         self._may_be_empty = may_be_empty
         self._at_header = False
-        self._share = 0.0  # of the rows of Parquet that were read
+        self._share = 0.0  # fraction of the Parquet rows read so far
 
     def fraction(self) -> float:
-        """Returns how much of the file has been read, from 0 to 1."""
+        """Returns the fraction of the file that has been read, from 0 to 1."""
         return self._share or self._text.fraction()
 
     def portions(self, size: int | None = None) -> Iterator[Columns]:
-        """Yields the rows in portions of equal size; only the last one is smaller.
+        """Yields the rows in portions of `size` rows, or all at once.
 
-        Rows that cannot be used are left out. JSON Lines have the fields that occur in
-        the first portion; an optional column that begins later is an error. A JSON
-        list, and Parquet that is gzipped, are read whole all the same.
-
-        Args:
-            size: int or None. Rows of a portion; None for the whole file.
+        Unusable rows are left out. JSON Lines have the fields that occur in the first
+        portion; an optional column that first appears later is an error. A JSON list
+        and gzipped Parquet are always read into memory whole.
 
         Raises:
             UsageError: If the delimiter is not one character, or pyarrow is missing.
@@ -152,8 +149,8 @@ class ColumnReader:
         counts, first = self._bad.counts, self._bad.first
         first = first and f"; the first one: {first}"
         more = f" ({list_counts(counts)}{first})" if counts else ""
-        rule = f"{self.path}: expected {expected}, received none{more}"
-        require(not is_empty, rule, error=DataError)
+        message = f"{self.path}: expected {expected}, received none{more}"
+        require(not is_empty, message, error=DataError)
 
     def _find(self, names: Sequence[str], header: bool = True) -> dict[str, int]:
         """Returns the indices of the wanted columns."""
@@ -161,12 +158,13 @@ class ColumnReader:
         wanted += [key for key in self._optional if usual_name(key, names) in names]
         return {key: find_column(self.path, key, names, header) for key in wanted}
 
-    # The four methods that follow yield what rows are counted by, all columns, the
-    # index of each wanted one, and what a file without rows lacks; then (line, row).
-    # The rows of typed formats have the wanted columns only.
+    # The four methods below first yield a header: the unit in which rows are counted,
+    # all column names, the index of each wanted column, and what the message about an
+    # empty file says it expected. Then they yield (line, row). Rows of typed formats
+    # contain only the wanted columns.
 
     def _classes(self, size: int | None) -> Iterator[Any]:
-        """Reads a folder in which every file of a folder is a text of its class."""
+        """Reads a folder with one subfolder of text files per class."""
         index = self._find(_CLASS_COLUMNS)
         yield "file", _CLASS_COLUMNS, index, "a folder of texts for each class"
         for label in files.list_folder(self.path):
@@ -187,7 +185,7 @@ class ColumnReader:
         path, (delimiter, header, quoting) = self.path, self._cells_are
         is_text = delimiter is None and self._kind == "lines"
         if is_text:
-            delimiter, header, quoting = "\0", False, False  # not in a text
+            delimiter, header, quoting = "\0", False, False  # never occurs in text
         if delimiter is None:
             delimiter = "\t" if self._kind == "tabs" else ","
         is_one = len(delimiter) == 1 and delimiter not in '"\r\n'
@@ -196,8 +194,8 @@ class ColumnReader:
         self._at_header = header
         first = next(rows, None)
         self._at_header = False
-        rule = f"{path}: expected a table with rows, received an empty file"
-        require(first, rule, error=DataError)
+        message = f"{path}: expected a table with rows, received an empty file"
+        require(first, message, error=DataError)
         names = first[1]
         if not header:
             names = ["text"] if is_text else [str(i) for i in range(len(names))]
@@ -210,7 +208,7 @@ class ColumnReader:
                 yield line, row
 
     def _json(self, size: int | None) -> Iterator[Any]:
-        """Reads one object per line, or a list of objects."""
+        """Reads one object per line, or one list of objects."""
         pieces = self._text.pieces()
         first = next(pieces, "")
         pieces = itertools.chain([first], pieces)
@@ -234,11 +232,11 @@ class ColumnReader:
             yield from self._plain_rows(unit, index, rows)
 
     def _without_more(self, names: Sequence[str], objects: Iterator) -> Iterator:
-        """Yields objects, none of which has an optional column that is not in names."""
+        """Yields objects; raises `DataError` for optional columns not in `names`."""
         more = [key for key in self._optional if usual_name(key, names) not in names]
-        known = set(names)
+        declared = set(names)
         for number, one in objects:
-            for key in () if known.issuperset(one) else more:
+            for key in () if declared.issuperset(one) else more:
                 if one.get(usual_name(key, one)) is not None:
                     raise DataError(
                         f"{self.path}: line {number}: the column {key!r} begins here; "
@@ -279,13 +277,13 @@ class ColumnReader:
                 self._share = done / table.metadata.num_rows
 
     def _split_rows(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-        """Yields (line number, cells) of every line that is not blank."""
+        """Yields (line number, cells) of each non-blank line."""
         for number, line in enumerate(self._text.lines(), 1):
             if self._is_used(line, not line):
                 yield number, line.split(delimiter)
 
     def _csv_rows(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-        """Yields (number of its last line, cells) of every row that is not blank."""
+        """Yields (number of its last line, cells) of each non-blank row."""
         before = csv.field_size_limit(_LONGEST_CELL)
         lines: list[str] = []  # of the row
         is_quoted, width = False, 0
@@ -308,7 +306,7 @@ class ColumnReader:
                 if len(lines) > 1:
                     self._bad.counts["rows of several lines"] += 1
                 if all(self._is_used(line, not cells) for line in lines):
-                    # Between two rows others may read files of their own.
+                    # The limit is global: other code may read files between two rows.
                     csv.field_size_limit(before)
                     yield reader.line_num, cells
                     csv.field_size_limit(_LONGEST_CELL)
@@ -325,10 +323,10 @@ class ColumnReader:
     def _check_lines(
         self, lines: Sequence[str], last: int, width: int, delimiter: str
     ) -> None:
-        """Refuses a row of several lines most of which are rows.
+        """Raises `DataError` for a multi-line row if most of its lines look like rows.
 
-        A quotation mark that is an ordinary character joins its row with all others up
-        to that of the next one. A comma with a space behind it is one of the text.
+        A quotation mark that is an ordinary character joins its row with all rows up to
+        the next quotation mark. A comma followed by a space counts as part of the text.
         """
         end = re.compile(re.escape(delimiter) + r"(?=\S)" * (delimiter != "\t"))
         widths = [len(end.findall(line)) + 1 for line in lines if line.strip()]
@@ -342,7 +340,7 @@ class ColumnReader:
             )
 
     def _json_lines(self, pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
-        """Yields the values of lines that are not blank, or the errors they cause."""
+        """Yields the parsed values of non-blank lines, or the parsing errors."""
         for number, line in enumerate(split_lines(pieces), 1):
             if self._is_used(line, not line.strip()):
                 try:
@@ -352,7 +350,7 @@ class ColumnReader:
                 yield number, item
 
     def _is_used(self, line: str, is_blank: bool) -> bool:
-        """Returns whether a line is neither blank nor bad, and counts it otherwise."""
+        """Returns whether a line is usable; reports or counts it otherwise."""
         _, problem = without_mark(line)
         if problem:
             require(not self._at_header, problem[1], error=DataError)
@@ -362,7 +360,7 @@ class ColumnReader:
         return not (problem or is_blank)
 
     def _resized(self, line: int, row: list[str], width: int) -> list[str] | None:
-        """Returns a row of cells made as wide as the table; None leaves it out."""
+        """Returns a row resized to the table's width, or None to leave it out."""
         counts = self._bad.counts
         if self._short_rows == "fill":
             counts["rows of another width, filled or cut"] += 1
@@ -378,7 +376,7 @@ class ColumnReader:
     def _plain_rows(
         self, unit: str, index: Mapping[str, int], rows: Iterable[tuple[int, Iterable]]
     ) -> Iterator[tuple[int, list]]:
-        """Yields rows of strings, lists and None; reports those of other values."""
+        """Yields rows of strings, lists and None; reports rows with other values."""
         exact = [key in self._exact for key in index]
         for number, row in rows:
             try:
@@ -403,16 +401,9 @@ def read_columns(
 ) -> Columns:
     """Reads a whole file; see `ColumnReader`, also for the other arguments.
 
-    Args:
-        path: str. File or folder.
-        columns: sequence of str, or None.
-        on_bad_input: str. "stop" raises an error at a row that cannot be read, "skip"
-            leaves it out and counts it.
-        **layout: How the file is written.
-
-    Raises:
-        UsageError: See `ColumnReader.portions`.
-        DataError: See `ColumnReader.portions`; and if no row can be used.
+    With `on_bad_input="skip"`, rows that cannot be read are left out and counted. The
+    errors are those of `ColumnReader.portions`; a file without a usable row is one,
+    too.
     """
     bad = BadRows(on_bad_input)
     return next(ColumnReader(path, columns, bad=bad, **layout).portions())
@@ -422,9 +413,8 @@ def read_columns(
 def open_parquet(path: str) -> Iterator[Any]:
     """Opens a Parquet file, which may be gzipped, as pyarrow's `ParquetFile`.
 
-    Raises:
-        UsageError: If pyarrow is not installed.
-        DataError: If the file cannot be read; errors inside the block say so, too.
+    Raises `UsageError` if pyarrow is not installed, and `DataError` if the file cannot
+    be read, also inside the block.
     """
     try:
         import pyarrow as pa
@@ -450,9 +440,9 @@ def _seekable(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
 
 
 def _python_values(column: Any) -> list:
-    """Returns the values of Arrow's column; instead of text that is not UTF-8, bytes.
+    """Returns the values of an Arrow column, with bytes in place of invalid UTF-8.
 
-    `_plain` refuses these, and the error names the row.
+    `_plain` raises an error for these bytes, and `_plain_rows` adds the row.
     """
     try:
         return column.to_pylist()
@@ -471,7 +461,7 @@ def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def whole_characters(text: str, counts: Counter[str]) -> str:
-    """Returns text with spaces for halves of characters, which JSON can contain."""
+    """Returns text with spaces in place of lone surrogates, which JSON can contain."""
     if not text.isascii():
         text, halves = _HALF.subn(" ", text)
         if halves:
@@ -480,7 +470,7 @@ def whole_characters(text: str, counts: Counter[str]) -> str:
 
 
 def _plain(value: Any, counts: Counter[str], exact: bool) -> Any:
-    """Returns a str, list or None (for NaN, too); if `exact`, also bool and number."""
+    """Returns a str, list or None (also for NaN); if `exact`, also a bool or number."""
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError("expected text, received a NUL character")

@@ -1,4 +1,4 @@
-"""Reads a file of text in pieces, so that its size does not matter."""
+"""Reads a text file in pieces, so that its size does not matter."""
 
 import gzip
 import hashlib
@@ -15,32 +15,30 @@ _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Stands for a line that is too long; no UTF-8 text starts like this.
+# Replaces a line that is too long; no UTF-8 text starts like this.
 _TOO_LONG = b"\xff..."
-# Bytes of the longest line of rows.
+# Longest line of a file of rows, in bytes.
 MAX_ROW_BYTES = 64 << 20
-# Sets apart what is wrong with a line that is not text; no text has this character.
+# Separates the fields of a marked line that is not text: an empty one, reason, message
+# and line. No valid line contains this character.
 _MARK = "\0"
 
 
 class TextStream:
-    """A UTF-8 file, perhaps gzipped, from front to back.
+    """A UTF-8 file, possibly gzipped, read from front to back.
 
     Args:
-        path: str. Local or remote file.
-        bad: `BadRows` or None. What to do with lines that are not text, and where lines
-            that were cut are counted. Default: stop.
-        longest: int or None. Bytes of a line, which needs as much memory.
-        rows: bool. Whether lines are rows, or parts of rows. A longer line cannot be
-            used then; otherwise it is cut, at white space if there is any. A line that
-            `bad` skips stays where it is, for `without_mark`, so that the whole row is
-            left out.
-        hashes: bool. Whether to compute `sha256`.
+        bad: Handles lines that are not text, and counts lines that were cut. Default:
+            stop.
+        longest: Longest line in bytes; reading it needs as much memory.
+        rows: Whether lines are rows, or parts of rows. If so, a longer line is
+            unusable; otherwise it is cut, at white space if there is any. A line that
+            `bad` skips stays in place, marked for `without_mark`, so that the whole row
+            is left out.
 
     Attributes:
-        path: str.
-        size: int. Number of bytes of the file read so far, before they are unpacked.
-        sha256: digest of these bytes, as of `hashlib`.
+        size: Number of bytes of the file read so far, before decompression.
+        sha256: digest of these bytes, a `hashlib` object.
     """
 
     def __init__(
@@ -60,11 +58,11 @@ class TextStream:
         self._hashes = hashes
 
     def fraction(self) -> float:
-        """Returns how much of the file has been read, from 0 to 1."""
+        """Returns the fraction of the file that has been read, from 0 to 1."""
         return min(1.0, self.size / self._total) if self._total else 0.0
 
     def pieces(self) -> Iterator[str]:
-        r"""Yields the text in pieces of about a megabyte that end with a line.
+        r"""Yields the text in pieces of about a megabyte that end at a line end.
 
         A byte order mark is dropped. A file without a `\n` is one piece.
 
@@ -106,17 +104,10 @@ class TextStream:
         return split_lines(self.pieces())
 
     def blocks(self, size: int | None = None) -> Iterator[bytes]:
-        """Yields the bytes, unpacked if they are gzipped.
-
-        Args:
-            size: int or None. Bytes of a block. Default: a megabyte.
-
-        Raises:
-            DataError: If the file cannot be read.
-        """
+        """Yields the bytes, decompressed, in blocks of `size` or a megabyte."""
         with files.reading(self.path) as raw:
-            found = files.status(self.path)
-            self._total = found.size if found and found.is_regular else 0
+            stats = files.status(self.path)
+            self._total = stats.size if stats and stats.is_regular else 0
             watched = _Watched(raw, self)
             is_packed = watched.head == _GZIP
             file = gzip.GzipFile(fileobj=watched) if is_packed else watched
@@ -135,7 +126,7 @@ class TextStream:
             self.sha256.update(data)
 
     def _decoded(self, data: bytes, lines: int) -> str:
-        """Returns the text of lines that follow a number of other lines."""
+        """Returns the decoded text of lines that follow `lines` earlier ones."""
         if b"\0" not in data:
             try:
                 return data.decode()
@@ -167,9 +158,10 @@ class TextStream:
 
 
 class _Watched:
-    """A file that is read once, from its front, by a stream.
+    """A file that a stream reads once, from its start.
 
-    The first two bytes are read at once: neither a pipe nor a bucket is read twice.
+    The first two bytes are read in the constructor, because neither a pipe nor a remote
+    object should be read twice.
     """
 
     def __init__(self, file: IO[bytes], stream: TextStream):
@@ -186,7 +178,7 @@ class _Watched:
 
 
 def _cut_point(line: bytes) -> int:
-    """Returns where to cut a line that is too long."""
+    """Returns the offset at which to cut a line that is too long."""
     end = max(line.rfind(b" "), line.rfind(b"\t")) + 1
     if not end:
         end = len(line)
@@ -197,7 +189,7 @@ def _cut_point(line: bytes) -> int:
 
 
 def without_mark(line: str) -> tuple[str, tuple[str, str] | None]:
-    """Returns a line of rows, and reason and message if it was not text."""
+    """Returns a line of rows, and the reason and message if it was not text."""
     if not line.startswith(_MARK):
         return line, None
     _, reason, problem, line = line.split(_MARK, 3)
@@ -210,12 +202,12 @@ def read_text(path: str) -> str:
 
 
 def split_lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Yields the lines of `TextStream.pieces` without their ends.
+    """Yields the lines of `TextStream.pieces` without their line ends.
 
-    Inside a line a carriage return is a character like any other, unless the file has
-    no other line ends.
+    A carriage return inside a line is an ordinary character, unless the file has no
+    other line ends.
     """
-    # Nothing here takes a step for every line, of which a piece has ten thousand.
+    # No Python code runs per line: a piece has about ten thousand lines.
     return itertools.chain.from_iterable(_split(pieces))
 
 

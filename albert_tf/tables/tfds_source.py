@@ -1,6 +1,6 @@
 """Reads data sets of TensorFlow Datasets (TFDS) from a prepared folder.
 
-Nothing is downloaded unless requested. TFDS is imported when it is needed.
+Nothing is downloaded unless requested. TFDS is imported on first use.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from albert_tf.storage import files
 
 PREFIX = "tfds:"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
-# The versions whose features this package was written for.
+# Versions of the sets whose features this package expects.
 VERSIONS = {"glue": "2.0.0", "squad": "3.0.0", "race": "2.0.0", "conll2003": "1.0.0"}
 
 
@@ -26,11 +26,11 @@ class TfdsRows:
     """The rows of a split.
 
     Attributes:
-        name: str. As it was given, with the split, for error messages.
-        class_names: dict. By name of a feature (nested ones as "a/b"), the names of its
-            classes as tuple of str; for lists of classes, too.
-        rows: list of dict. By name of the feature plain Python values: str, int, float,
-            bool, lists and dicts. Classes are numbers.
+        name: Name as given, with the split, for error messages.
+        class_names: Class names (tuple of str) of each feature, also of a feature that
+            is a list of classes. Nested features are keyed as "a/b".
+        rows: Plain Python values by feature: str, int, float, bool, lists and dicts.
+            Classes are numbers.
     """
 
     name: str
@@ -52,16 +52,14 @@ def read_tfds(
     """Returns all rows of a split, in the order in which they are stored.
 
     Args:
-        name: str. `tfds:set`, `tfds:set/config`, each also with `:version`; the prefix
-            may be missing.
-        split: str. Name of the split, such as "validation".
-        data_dir: str or None. See `prepared_folder`; so is `download`.
-        download: bool.
+        name: `tfds:set` or `tfds:set/config`, each also with `:version`; the prefix is
+            optional.
+        data_dir, download: See `prepared_folder`.
 
     Raises:
         UsageError: If tensorflow-datasets is not installed, or the name is malformed.
-        DataError: If the set is not prepared, is of another version, has no such split,
-            or cannot be read.
+        DataError: If the set is not prepared in this version, or the split cannot be
+            read.
     """
     path = prepared_folder(name, data_dir, download)
     with opened(name, path, split) as (names, rows):
@@ -72,18 +70,10 @@ def read_tfds(
 def opened(
     name: str, path: str, split: str
 ) -> Iterator[tuple[Mapping[str, tuple[str, ...]], Iterator[dict[str, Any]]]]:
-    """Opens a split inside a `with` statement, in which its rows can be read.
+    """Opens a split and yields its class names and an iterator of its rows.
 
-    Args:
-        name: str. Name of the set, for messages.
-        path: str. Result of `prepared_folder`.
-        split: str. Name of the split.
-
-    Yields:
-        The names of the classes, and the rows of NumPy values, in stored order.
-
-    Raises:
-        DataError: If there is no such split, or it cannot be read.
+    Rows consist of NumPy values, in stored order. Raises `DataError` if there is no
+    such split, or it cannot be read.
     """
     import tensorflow_datasets as tfds
 
@@ -105,7 +95,7 @@ def opened(
         raise
     except UnicodeDecodeError as e:
         raise DataError(f"{name}: {path}: a text is not UTF-8: {e}") from None
-    except Exception as e:  # TFDS and TensorFlow raise many kinds
+    except Exception as e:  # TFDS and TensorFlow raise many types of errors
         raise DataError(f"{name}: {path} cannot be read: {_reason(e)}") from None
 
 
@@ -113,14 +103,13 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
     """Returns the folder of one version of a prepared set.
 
     Args:
-        name: str. See `read_tfds`.
-        data_dir: str or None. Folder of prepared sets. None: TFDS's own
-            (`TFDS_DATA_DIR`, or `~/tensorflow_datasets`).
-        download: bool. Whether to download and prepare what is missing.
+        data_dir: Folder of prepared sets. None: TFDS's own (`TFDS_DATA_DIR`, or
+            `~/tensorflow_datasets`).
+        download: Whether to download and prepare a missing set.
 
     Raises:
         UsageError: If tensorflow-datasets is not installed, or the name is malformed.
-        DataError: If the set is not prepared, or of another version.
+        DataError: If the set is not prepared in this version.
     """
     try:
         import tensorflow_datasets as tfds
@@ -131,58 +120,58 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
         ) from None
     title, _, version = name.removeprefix(PREFIX).partition(":")
     parts = title.split("/")
-    rule = f"{name}: expected tfds:set or tfds:set/config, with or without :version"
-    require(len(parts) <= 2 and all(parts) and ".." not in parts, rule)
-    rule = f"{name}: expected a version such as 1.0.0 after the colon"
-    require(not version or _VERSION.fullmatch(version), rule)
+    message = f"{name}: expected tfds:set or tfds:set/config, with or without :version"
+    require(len(parts) <= 2 and all(parts) and ".." not in parts, message)
+    message = f"{name}: expected a version such as 1.0.0 after the colon"
+    require(not version or _VERSION.fullmatch(version), message)
     data_dir = data_dir or str(tfds.core.constants.DATA_DIR)
     data_dir = data_dir if files.is_remote(data_dir) else os.path.expanduser(data_dir)
     folder = files.join(data_dir, *parts)
-    found = _versions(folder)
-    wanted = version or VERSIONS.get(parts[0], found[0] if len(found) == 1 else "")
-    if wanted in found:
+    present = _versions(folder)
+    wanted = version or VERSIONS.get(parts[0], present[0] if len(present) == 1 else "")
+    if wanted in present:
         return files.join(folder, wanted)
     if download:
         return _download(tfds, name, ":".join(filter(None, [title, wanted])), data_dir)
     require(
-        found,
+        present,
         f"{name}: not prepared in {data_dir}: expected the folder {folder}/"
         f"{wanted or 'VERSION'} (--tfds_data_dir names another folder, --download "
         "downloads the set)",
         error=DataError,
     )
-    known, last = ", ".join(found), f"{PREFIX}{title}:{found[-1]}"
-    problem = f"{folder} has the versions {known}; name one, such as {last}"
+    available, last = ", ".join(present), f"{PREFIX}{title}:{present[-1]}"
+    problem = f"{folder} has the versions {available}; name one, such as {last}"
     if wanted:
-        problem = f"expected version {wanted}, but {folder} has {known}; prepare "
+        problem = f"expected version {wanted}, but {folder} has {available}; prepare "
         problem += f"{wanted}, or name a version that is there: {last}"
     raise DataError(f"{name}: {problem}")
 
 
 def _versions(folder: str) -> list[str]:
-    """Returns the versions that are prepared, oldest first."""
+    """Returns the prepared versions, oldest first."""
     if not files.is_folder(folder):
         return []
-    found = [
+    versions = [
         name
         for name in files.list_folder(folder)
         if _VERSION.fullmatch(name)
         and files.exists(files.join(folder, name, "dataset_info.json"))
     ]
-    return sorted(found, key=lambda version: [int(n) for n in version.split(".")])
+    return sorted(versions, key=lambda version: [int(n) for n in version.split(".")])
 
 
 def _download(tfds, name: str, title: str, data_dir: str) -> str:
     try:
         builder = tfds.builder(title, data_dir=data_dir)
         builder.download_and_prepare()
-    except Exception as e:  # TFDS raises many kinds, also from its downloads
+    except Exception as e:  # TFDS raises many types, also from its downloads
         raise DataError(f"{name}: cannot be prepared: {_reason(e)}") from None
     return str(builder.data_path)
 
 
 def _class_names(tfds, feature, path: str = "") -> dict[str, tuple[str, ...]]:
-    """Returns the names of the classes of all features below one."""
+    """Returns the class names of a feature and of all features nested in it."""
     if isinstance(feature, tfds.features.ClassLabel):
         return {path: tuple(feature.names or ())}
     if isinstance(feature, tfds.features.Sequence):
@@ -195,7 +184,7 @@ def _class_names(tfds, feature, path: str = "") -> dict[str, tuple[str, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns NumPy's and TensorFlow's values as Python's own."""
+    """Converts NumPy and TensorFlow values to plain Python values."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, bytes):

@@ -1,10 +1,10 @@
 """Makes the batches of a fine-tuning task from its encoded examples.
 
-A batch may be laid out in as few padded tokens as possible: several of its examples
-share a row. Sorting a data set by length saves as much padding, but decides which
-examples meet in a batch; this leaves the batch as it is, so that loss and gradients are
-those of one example per row. (`data.batches.packing` plans the rows of a whole data
-set instead, as pretraining needs them.)
+A batch can be laid out in as few padded tokens as possible, with several of its
+examples sharing a row. Sorting a data set by length saves as much padding, but decides
+which examples meet in a batch; packing leaves the batch as it is, so that loss and
+gradients equal those of one example per row. (`data.batches.packing` plans the rows of
+a whole data set instead, as pretraining needs them.)
 
 Legend: `U` units or `N` examples of a batch, `B` rows, `T` sequence, `K` choices, `L`
 words.
@@ -25,16 +25,16 @@ from albert_tf.text.inputs import STEP, ranges, rounded_length
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Of the lengths of rows, where there are few.
+# The shortest row length, if only a few lengths are used.
 _SHORTEST = 32
-# Up to here a row costs little more per token than a shorter one.
+# Up to this length, a row costs little more per token than a shorter one.
 _SHORT = 128
 # A row of this length costs twice as much per token as a very short one, since
 # attention compares all its tokens with each other.
 _DOUBLE_COST = 1024
 
-# All other matrices have a row for each row of tokens, whose number differs from batch
-# to batch.
+# These have a row per example; all other matrices have a row per row of tokens, whose
+# number differs between batches.
 _OF_EXAMPLES = (features.LABELS, features.PLACES, features.CHOICE_MASK)
 
 
@@ -43,19 +43,19 @@ class BatchShape:
     """How the examples of a batch become rows.
 
     Args:
-        head: str. Name of the model's head, one of `heads.HEADS`.
-        max_seq_length: int. Length that no row of an example exceeds.
-        longest: int. Maximum length of a packed row: what the model can read.
-        pad_id: int. Token id used as padding.
-        parts: int. Number of equal shares that a batch is cut into later, for devices
-            and micro-batches. Each holds the same number of examples and of rows.
-        packing: bool. Whether a row may hold several examples. Never for question
+        head: Name of the model's head, one of `heads.HEADS`.
+        max_seq_length: Length that no row of an example exceeds.
+        longest: Maximum length of a packed row, which the model must support.
+        pad_id: Token id used as padding.
+        parts: Number of equal shares that a batch is cut into later, for devices and
+            micro-batches. Each holds the same number of examples and of rows.
+        packing: Whether a row may hold several examples. It never does in question
             answering, which reads every token of a row.
-        fixed_length: bool. Whether all batches have one shape, as XLA needs.
-        lengths: tuple of int. With it, in ascending order: several lengths, and batches
-            have the first that their rows fit into. Empty for `max_seq_length` alone.
-        step: int. Lengths of rows are rounded up to a multiple of it.
-        row_step: int. See `outputs.sorted_batches`.
+        fixed_length: Whether all batches have one shape, as XLA needs.
+        lengths: With `fixed_length`, in ascending order: several lengths; each batch
+            gets the first one that its rows fit into. Empty for `max_seq_length` alone.
+        step: Lengths of rows are rounded up to a multiple of it.
+        row_step: See `outputs.sorted_batches`.
     """
 
     head: str
@@ -77,7 +77,7 @@ class BatchShape:
 
 
 def halved(longest: int) -> tuple[int, ...]:
-    """Returns a few lengths for rows: the longest, its half, and so on, ascending."""
+    """Returns a few lengths for rows: `longest`, its half, and so on, ascending."""
     lengths = [longest]
     while lengths[0] >= 2 * _SHORTEST:
         lengths.insert(0, -(-lengths[0] // 2))
@@ -98,16 +98,10 @@ def useful_token_rate(
 
 
 def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns which tokens cannot be part of an answer.
+    """Returns a mask of the tokens that cannot be part of an answer, int32 `[B, T]`.
 
-    Args:
-        encoded: `EncodedTexts`. Rows of question answering.
-        rows: int `[B]`. Indices of the rows.
-        length: int. `T`; at least the length of the longest selected row.
-
-    Returns:
-        int32 `[B, T]`: 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and
-        the text.
+    It is 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and the text.
+    `length` is `T`, at least the length of the longest of `rows`.
     """
     columns = np.arange(length)
     first = encoded.first_lengths[rows][:, None]
@@ -117,14 +111,14 @@ def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.nd
 
 
 class Layout(NamedTuple):
-    """Where the examples of a batch stand.
+    """Where the examples of a batch are placed.
 
     Attributes:
         rows: int64 `[N]`. Row of each example.
-        starts: int64 `[N]`. Its first token in that row.
-        slots: int64 `[N]`. Its number in that row, from 0.
-        num_rows: int. `B`.
-        length: int. `T`.
+        starts: int64 `[N]`. Index of its first token in that row.
+        slots: int64 `[N]`. Its index among the examples of that row.
+        num_rows: `B`.
+        length: `T`.
     """
 
     rows: np.ndarray
@@ -141,11 +135,10 @@ def one_per_row(lengths: np.ndarray, length: int) -> Layout:
 
 
 def packed(lengths: np.ndarray, longest: int) -> Layout:
-    """Returns the layout that costs least, by first fit from the longest down.
+    """Returns the cheapest layout, by first fit from the longest example down.
 
-    Args:
-        lengths: int `[N]`. Numbers of tokens, at least one example.
-        longest: int. Maximum length of a row, at least that of the longest example.
+    No row is longer than `longest`; `lengths`, int `[N]`, must hold one example or
+    more.
     """
     row_lengths = _row_lengths(int(lengths.max()), int(lengths.sum()), longest)
     layouts = [_first_fit(lengths, length) for length in row_lengths]
@@ -189,12 +182,7 @@ def _first_fit(lengths: np.ndarray, length: int) -> Layout:
 
 
 class BatchMaker:
-    """A function from the numbers of units `[U]` to their batch.
-
-    Args:
-        encoded: `EncodedExamples`.
-        shape: `BatchShape`.
-    """
+    """A function from the indices of units `[U]` to their batch."""
 
     def __init__(self, encoded: EncodedExamples, shape: BatchShape):
         self.encoded, self.shape = encoded, shape
@@ -216,7 +204,7 @@ class BatchMaker:
             batch |= {name: values[numbers] for name, values in targets}
         if head.answers_spans:
             return batch | {features.P_MASK: p_mask(encoded.rows, rows, layout.length)}
-        # A place counts from the first row of its share.
+        # Places are relative to the first row of their share.
         in_share = layout.rows % (layout.num_rows // shape.parts)
         firsts = (in_share * layout.length + layout.starts).astype(np.int32)
         if encoded.places is not None:
@@ -230,10 +218,8 @@ class BatchMaker:
     def _layout(self, lengths: np.ndarray, shares: np.ndarray, most: int) -> Layout:
         """Returns the layout of shares of the same shape, one after the other.
 
-        Args:
-            lengths: int `[N]`. Numbers of tokens.
-            shares: int `[N]`. The share of each.
-            most: int. Number of rows that a share can have.
+        `lengths` and `shares`, int `[N]`, are the number of tokens and the share of
+        each example; a share has at most `most` rows.
         """
         shape, length = self.shape, self.shape.max_seq_length
         parts = [lengths[shares == i] for i in range(shape.parts)]
@@ -295,7 +281,7 @@ class BatchMaker:
 def _matrix(
     values: np.ndarray | int, counts: np.ndarray, width: int, padding: int = 0
 ) -> np.ndarray:
-    """Returns the values as rows, each with its count of them and then padding."""
+    """Returns the values as rows of `counts` values each, followed by padding."""
     present = np.arange(width) < counts[:, None]
     matrix = np.full(present.shape, padding, np.int32)
     matrix[present] = values
@@ -318,19 +304,17 @@ def make_training_dataset(
     may hold the end of one epoch and the start of the next, so all batches are full.
 
     Args:
-        encoded: `EncodedExamples` with targets.
-        shape: `BatchShape`. `parts` counts the shares of this pipeline alone.
-        batch_size: int. `U` of the whole batch.
-        seed: int. Seed of the permutations.
-        start_step: int. Number of batches to skip.
-        num_pipelines: int. Number of input pipelines that share each batch.
-        pipeline: int. Index of this one.
+        shape: Its `parts` counts the shares of this pipeline alone.
+        batch_size: `U` of the whole batch.
+        start_step: Number of batches to skip.
+        num_pipelines: Number of input pipelines that share each batch.
+        pipeline: Index of this pipeline.
 
     Returns:
-        Data set of dicts of tensors by the names of `features`: `token_ids`,
-        `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the
-        rows of a share) except for question answering, which has `p_mask`, and for
-        packed rows `pack_ids` and `position_ids`.
+        Data set of dicts of tensors, keyed by the names of `features`: `token_ids`,
+        `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the rows
+        of a share) except for question answering, which has `p_mask`, and for packed
+        rows `pack_ids` and `position_ids`.
 
     Raises:
         UsageError: If the batch cannot be divided, or a row is too long.
@@ -377,7 +361,7 @@ def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int |
 def check(
     encoded: EncodedExamples, shape: BatchShape, batch_size: int, num_pipelines: int = 1
 ) -> None:
-    """Raises a UsageError if batches cannot be made; see `make_training_dataset`."""
+    """Raises a `UsageError` if batches cannot be made; see `make_training_dataset`."""
     require(len(encoded), "training data: expected at least one example, received none")
     shares = shape.parts * num_pipelines
     if batch_size < 1 or batch_size % shares:

@@ -44,10 +44,10 @@ _LEVELS = ("middle", "high")  # of RACE
 _OPTIONS = 4
 _JOINED = "all.txt"
 _BLANK = re.compile(r"[\s\ufeff]*")
-# What is known of a question; see `ChoiceExamples`.
+# The values of a question; see `ChoiceExamples`.
 _FIELDS = ("ids", "contexts", "questions", "choices", "labels", "where", "groups")
 
-# Where an article is, for messages; its level, "middle" or "high"; and a dict with
+# The article's place, for messages; its level, "middle" or "high"; and a dict with
 # `article`, `questions`, `options` (4 for each question), `answers` (letters) and `id`,
 # or `example_id` in TensorFlow Datasets.
 Article = tuple[str, str, Any]
@@ -58,17 +58,16 @@ class ChoiceExamples(Examples):
     """Questions with choices.
 
     Attributes:
-        path: str. File or folder the questions are from, for messages.
-        ids: list of str. Name of each question.
-        contexts: list of str. What the question is about; segment A.
-        questions: list of str. Start of segment B, before the choice. May be empty.
-        choices: list of list of str. `K` choices of each question.
-        labels: list of int or None. Index of each right choice.
-        where: list of str. File and line of each question, for messages.
-        groups: list of str. Part of the data, such as "middle", or an empty string.
-        fills_blanks: bool. Whether a choice replaces each `_` of its question.
-        lettered: bool. Whether choices are called A, B, ... instead of 0, 1, ...
-        skipped: dict. Number of questions left out, by reason.
+        path: File or folder the questions are from, for messages.
+        contexts: The text that each question is about; segment A.
+        questions: Start of segment B, before the choice. May be empty.
+        choices: `K` choices of each question.
+        labels: Index of each correct choice.
+        where: File and line of each question, for messages.
+        groups: Part of the data, such as "middle", or an empty string.
+        fills_blanks: Whether a choice replaces each `_` of its question.
+        lettered: Whether choices are called A, B, ... instead of 0, 1, ...
+        skipped: Number of questions left out, by reason.
     """
 
     path: str
@@ -84,13 +83,13 @@ class ChoiceExamples(Examples):
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def choice_name(self, index: int) -> str:
-        """Returns what a choice is called in files of predictions."""
+        """Returns the name of a choice in files of predictions."""
         return _LETTERS[index] if self.lettered else str(index)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceTableSettings(LabelSettings):
-    """Where the contexts, the choices and the right answers are in a table.
+    """Where a table has the contexts, the choices and the correct answers.
 
     Attributes:
         context_column: Column of the context of each question.
@@ -120,15 +119,13 @@ def open_choice_table(
     first portion decides which columns are choices, and whether there are answers.
 
     Args:
-        path: str. Local or remote file.
-        settings: `ChoiceTableSettings`.
-        labelled: bool. Whether the right choices must be there. If not, they are read
-            where there are any, and `labels` is None if no row has one.
-        on_bad_input: str. "stop" raises an error at a row that cannot be used, "skip"
-            leaves it out and counts it.
-        written: dict. Index of a choice by what the label column calls it, if that is
-            neither the index nor a letter.
-        endings: int. Number of choices that every row must have; 0 for at least 2.
+        labelled: Whether answers are required. Otherwise they are read if present, and
+            `labels` is None if no row has one.
+        on_bad_input: "stop" raises an error at an unusable row, "skip" leaves it out
+            and counts it.
+        written: Index of a choice by its name in the label column, if that is neither
+            the index nor a letter.
+        endings: Number of choices that every row must have; 0 for at least 2.
 
     Raises:
         DataError: When reading, if a column, a choice or an answer is missing or
@@ -148,7 +145,7 @@ def open_choice_table(
             start = ColumnReader(path, (), bad=bad, **settings.layout)
             columns = _find_choice_columns(next(start.portions(size)))
             bad.counts.clear()
-            # Another one must not begin in a later portion.
+            # As optional columns, further choices raise an error in later portions.
             if digits := _LAST_NUMBER.search(columns[0]):
                 stem, width = columns[0][: digits.start()], len(digits[0])
                 numbered = [f"{stem}{i:0{width}}" for i in range(100)]
@@ -180,11 +177,11 @@ def open_choice_table(
 
 
 def _indices(labels: list, written: Mapping[str, str] | None) -> list:
-    """Returns what the cells of the answers' column stand for."""
+    """Returns the index or letter that each cell of the label column stands for."""
     if not written:
         return labels
-    known = ", ".join(written)
-    return [written.get(str(cell), f"{cell}: not in {known}") for cell in labels]
+    names = ", ".join(written)
+    return [written.get(str(cell), f"{cell}: not in {names}") for cell in labels]
 
 
 def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> tuple:
@@ -212,8 +209,8 @@ def _examples(
     labels = values["labels"]
     if None in labels:
         place = values["where"][labels.index(None)]
-        rule = f"{place}: no answer, while other questions have one"
-        require(set(labels) == {None}, rule, error=DataError)
+        message = f"{place}: no answer, while other questions have one"
+        require(set(labels) == {None}, message, error=DataError)
         values["labels"] = None
     return ChoiceExamples(path=path, skipped=dict(bad.counts), **values, **kinds)
 
@@ -228,18 +225,18 @@ def _find_choice_columns(table: Columns) -> tuple[str, ...]:
     """Returns `choices`, or the columns that are numbered from 0 or 1."""
     if "choices" in table.names:
         return ("choices",)
-    found: dict[str, dict[int, str]] = {}
+    stems: dict[str, dict[int, str]] = {}
     for name in table.names:
         if match := _NUMBERED.fullmatch(name):
-            found.setdefault(match[1], {})[int(match[2])] = name
-    for numbered in found.values():
+            stems.setdefault(match[1], {})[int(match[2])] = name
+    for numbered in stems.values():
         order = sorted(numbered)
         if len(order) > 1:
             names = [numbered[i] for i in order]
-            rule = f"{table.path}: expected columns of choices numbered from 0 or 1 "
-            rule += f"without a gap, received {', '.join(names)}"
+            message = f"{table.path}: expected columns of choices numbered from 0 or 1 "
+            message += f"without a gap, received {', '.join(names)}"
             is_whole = order == list(range(order[0], order[0] + len(order)))
-            require(is_whole and order[0] < 2, rule, error=DataError)
+            require(is_whole and order[0] < 2, message, error=DataError)
             return tuple(names)
     raise DataError(
         f"{table.path}: no columns of choices; expected a column of lists named "
@@ -256,10 +253,10 @@ def _row_choices(values: list, columns: Sequence[str], endings: int) -> list[str
         while values and (values[-1] is None or values[-1] == ""):
             values.pop()
     number = len(values)
-    rule = f"expected {endings} endings, received {number}"
-    require(number == (endings or number), rule, error=DataError)
-    rule = f"expected at least 2 choices, received {number}"
-    require(number > 1, rule, error=DataError)
+    message = f"expected {endings} endings, received {number}"
+    require(number == (endings or number), message, error=DataError)
+    message = f"expected at least 2 choices, received {number}"
+    require(number > 1, message, error=DataError)
     for i, value in enumerate(values):
         name = f"choice {i} (from 0)"
         require(expect(value, str, name).strip(), f"{name} is empty", error=DataError)
@@ -267,7 +264,7 @@ def _row_choices(values: list, columns: Sequence[str], endings: int) -> list[str
 
 
 def _label(cell: Any, number: int) -> int:
-    """Returns the index of the right one of a number of choices."""
+    """Returns the index of the correct choice, of `number` choices."""
     index, last = None, _LETTERS[min(number, 26) - 1]
     if isinstance(cell, str):
         if len(cell) == 1 and cell in _LETTERS:
@@ -285,12 +282,10 @@ def _label(cell: Any, number: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceSource(FileSource):
-    """A file with a question in each row; the answers of a test set may be missing.
+    """A file with a question in each row; a test set may have no answers.
 
     Attributes:
-        columns: `ChoiceTableSettings`. How the file is laid out.
-        written: dict. See `open_choice_table`; so is `endings`.
-        endings: int.
+        written, endings: See `open_choice_table`.
     """
 
     columns: ChoiceTableSettings
@@ -351,8 +346,8 @@ class RaceSource(FileSource):
     Source: Lai et al., arXiv:1704.04683, and the original's `RaceProcessor`.
 
     Attributes:
-        split: str. "train", "dev" or "test". In the last one, all articles have
-            answers, or none.
+        split: "train", "dev" or "test". In "test", either all articles have answers, or
+            none has.
     """
 
     split: str
@@ -361,12 +356,8 @@ class RaceSource(FileSource):
         """Reads `<split>/{middle,high}/*.txt` of the folder, or of its folder `RACE`.
 
         A file holds one JSON object per article, or several, as in the `all.txt` that
-        the original expects. Where there is an `all.txt`, the other files, of which
-        it was made, are not read again.
-
-        Raises:
-            UsageError: If no folder is given.
-            DataError: If there is no such folder, or an article is malformed.
+        the original expects. If there is an `all.txt`, the files it was made of are not
+        read again.
         """
         if not folder:
             raise UsageError("data_dir must be the folder RACE, received none")
@@ -388,11 +379,11 @@ class RaceSource(FileSource):
         return self._examples(articles, base)
 
     def read_file(self, path: str) -> ChoiceExamples:
-        """Reads one file of articles; its path tells the level, middle or high."""
+        """Reads one file of articles; its path shows the level, middle or high."""
         parts = {part.removesuffix(".txt") for part in path.lower().split("/")}
         level = "middle" if "middle" in parts else "high"
-        found = ((where, level, article) for where, article in _objects(path))
-        return self._examples(found, path)
+        articles = ((where, level, article) for where, article in _objects(path))
+        return self._examples(articles, path)
 
     def from_rows(self, found: TfdsRows) -> ChoiceExamples:
         """Returns the questions of a set of TensorFlow Datasets."""
@@ -402,19 +393,19 @@ class RaceSource(FileSource):
         return self._examples(articles, found.name)
 
     def set_split(self, name: str, split: str) -> str:
-        """Returns the same name: the set has a split "dev"."""
+        """Returns the same name, since the set has a split "dev"."""
         return split
 
     def _examples(self, articles: Iterable[Article], path: str) -> ChoiceExamples:
-        """Returns the questions of articles, of which no id may occur twice."""
+        """Returns the questions of articles; each id must be unique."""
         bad, ids = BadRows(self.on_bad_input), defaultdict(Ids)
 
         def questions(numbered: tuple[int, Article]) -> list[tuple]:
             number, (where, level, article) = numbered
-            name, found = _questions(where, article, self.split != "test")
+            name, about = _questions(where, article, self.split != "test")
             name = name or f"article{number}"
             ids[level].add(name, where)
-            return [(f"{name}-{i}", *row, level) for i, row in enumerate(found)]
+            return [(f"{name}-{i}", *row, level) for i, row in enumerate(about)]
 
         numbered, why = enumerate(articles), "malformed articles"
         read = bad.usable(why, numbered, questions, lambda row: row[1][0])
@@ -426,7 +417,7 @@ class RaceSource(FileSource):
 
 
 def _folder_articles(folder: str, level: str) -> Iterator[Article]:
-    """Yields the articles of a folder, in the order of their files' names."""
+    """Yields the articles of a folder, in the order of their file names."""
     names = [
         name
         for name in files.list_folder(folder)
@@ -436,7 +427,7 @@ def _folder_articles(folder: str, level: str) -> Iterator[Article]:
         raise DataError(f"{folder}: expected .txt files, found none")
     for name in [_JOINED] if _JOINED in names else names:
         for where, article in _objects(files.join(folder, name)):
-            # `id` is the name of the file that RACE was published with.
+            # RACE was published with the file's name as `id`.
             if name != _JOINED and isinstance(article, dict):
                 article = {"id": name, **article}
             yield where, level, article
@@ -445,8 +436,8 @@ def _folder_articles(folder: str, level: str) -> Iterator[Article]:
 def _objects(path: str) -> Iterator[tuple[str, Any]]:
     """Yields (place, JSON value) of a file with one value after the other.
 
-    The published files have no line break at their end, so that `cat` puts several
-    articles on one line.
+    The published files do not end in a line break, so `cat` puts several articles on
+    one line.
     """
     text = read_text(path)
     decoder = json.JSONDecoder()
@@ -466,7 +457,7 @@ def _objects(path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[tuple]]:
-    """Returns the id of an article, and its questions: `_FIELDS` without id, group."""
+    """Returns the id of an article, and its questions without their ids and groups."""
     expect(article, dict)
     name = expect(article.get("id", article.get("example_id", "")), str, "id")
     context = to_unicode(expect(article.get("article"), str, "article"))
@@ -488,11 +479,11 @@ def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[
     ):
         place = f"question {i} (from 0)"
         choices = list(map(to_unicode, expect_texts(row, f"{place}: options")))
-        rule = f"{place}: expected {_OPTIONS} options, received {len(choices)}"
-        require(len(choices) == _OPTIONS, rule, error=DataError)
-        rule = f"{place}: the answer must be one of {', '.join(letters)}"
-        rule += f", received {shown(answer)}"
-        require(answer in [None, *letters], rule, error=DataError)
+        message = f"{place}: expected {_OPTIONS} options, received {len(choices)}"
+        require(len(choices) == _OPTIONS, message, error=DataError)
+        message = f"{place}: the answer must be one of {', '.join(letters)}"
+        message += f", received {shown(answer)}"
+        require(answer in [None, *letters], message, error=DataError)
         label = None if answer is None else letters.index(answer)
         about = (context, to_unicode(question), choices, label)
         rows.append((*about, f"{where}: {place}"))

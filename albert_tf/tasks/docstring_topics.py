@@ -1,4 +1,4 @@
-"""Makes a labelled table from installed packages: which package is a docstring from?
+"""Makes a labelled table from installed packages; the label is a docstring's package.
 
 The demo uses it, because it needs no download.
 """
@@ -32,26 +32,17 @@ def write_topic_tables(
     """Writes two TSV tables with the columns `text` and `label`.
 
     In each table, every topic of `TOPICS` has the same number of docstrings, and no
-    docstring is in both. There are few to learn from, because that is when pretraining
-    is worth the most, and many to measure with.
-
-    Args:
-        train_file: str. Path of the training table.
-        dev_file: str. Path of the dev table.
-        train_per_topic: int. Docstrings per topic in the training table.
-        dev_per_topic: int. Docstrings per topic in the dev table.
-        seed: int. Seed of the draw.
-
-    Raises:
-        DataError: If a package has too few docstrings.
+    docstring is in both. The training table is small, because pretraining helps most
+    then; the dev table is large, for precise measurements. Raises `DataError` if a
+    package has too few docstrings.
     """
     rng = random.Random(seed)
     per_topic = train_per_topic + dev_per_topic
     train, dev = [], []
     for label, package in TOPICS.items():
         texts = [" ".join(p) for p in docstrings.read_docstrings(_files(package), None)]
-        rule = f"docstrings of {label}: expected at least {per_topic}"
-        require(len(texts) >= per_topic, rule, len(texts), error=DataError)
+        message = f"docstrings of {label}: expected at least {per_topic}"
+        require(len(texts) >= per_topic, message, len(texts), error=DataError)
         rows = [(text, label) for text in rng.sample(texts, per_topic)]
         dev += rows[:dev_per_topic]
         train += rows[dev_per_topic:]
@@ -63,8 +54,8 @@ def write_topic_tables(
 def _files(package: str | None) -> list[str]:
     paths = sysconfig.get_paths()
     installed = {os.path.realpath(paths[name]) for name in ("purelib", "platlib")}
-    found = docstrings.source_files()
+    sources = docstrings.source_files()
     if package is None:
-        return [path for path in found if not path.startswith(tuple(installed))]
+        return [path for path in sources if not path.startswith(tuple(installed))]
     folders = tuple(os.path.join(root, package) + os.sep for root in installed)
-    return [path for path in found if path.startswith(folders)]
+    return [path for path in sources if path.startswith(folders)]

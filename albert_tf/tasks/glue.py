@@ -1,9 +1,9 @@
 """The tasks of GLUE: files, columns, labels, metrics and the paper's recipes.
 
 `--data_dir` is either the folder that holds all of GLUE (the original's) or the task's
-own folder: for SST-2, `DIR/SST-2/train.tsv` or `DIR/train.tsv`; the former is taken if
+own folder: for SST-2, `DIR/SST-2/train.tsv` or `DIR/train.tsv`; the former is used if
 both exist. No file quotes its cells. Labels are in the order of the original code,
-which for MNLI differs from that of Hugging Face and TensorFlow Datasets.
+which for MNLI differs from the order in Hugging Face and TensorFlow Datasets.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _NLI = ("contradiction", "entailment", "neutral")
 _PAIR = ("sentence1", "sentence2")
-# What TFDS and Hugging Face call the labels, in the order of the task's.
+# Label names in TFDS and Hugging Face, in the order of the task's labels.
 _OTHER_LABELS = {
     "cola": ("unacceptable", "acceptable"),
     "sst2": ("negative", "positive"),
@@ -37,7 +37,7 @@ _OTHER_LABELS = {
     "qqp": ("not_duplicate", "duplicate"),
     "wnli": ("not_entailment", "entailment"),
 }
-# Features of the texts in `tfds:glue/...` where the columns have other names.
+# Text features in `tfds:glue/...` whose names differ from the files' columns.
 _TFDS_TEXTS = {
     "mrpc": _PAIR,
     "mnli": ("premise", "hypothesis"),
@@ -50,17 +50,16 @@ class GlueSource(TableSource):
     """A file of GLUE as the source of examples.
 
     Attributes:
-        task: str. Name of the task.
-        others: dict. By the name of a file, its columns where it has other ones.
+        others: Columns of the files that differ from `columns`, by file name.
     """
 
     task: str = ""
     others: Mapping[str, TableSettings] = dataclasses.field(default_factory=dict)
 
     def read_file(self, path: str) -> TextTable:
-        """Returns the table in a file; a header that should not be there is left out.
+        """Returns the table in a file, without a header line that should not be there.
 
-        It is one if the first line has something else in the place of the label.
+        The first line is a header if its label cell does not hold a label.
         """
         columns = self.others.get(os.path.basename(path), self.columns)
         table = TableSource.read_file(dataclasses.replace(self, columns=columns), path)
@@ -83,10 +82,9 @@ class GlueSource(TableSource):
         return dataclasses.replace(rest, ids=None, skipped=skipped)
 
     def set_split(self, name: str, split: str) -> str:
-        """Returns what a split is called in a set of TensorFlow Datasets.
+        """Returns the name of a split in a set of TensorFlow Datasets.
 
-        Raises:
-            UsageError: If the set is another task of GLUE.
+        Raises `UsageError` if the set is another task of GLUE.
         """
         title = name.removeprefix(PREFIX).partition(":")[0]
         builder, _, config = title.partition("/")
@@ -109,12 +107,11 @@ def _splits(
     """Returns the sources of a task whose files have a header.
 
     Args:
-        folder: str. Name of the task's folder, which may also be that of the data.
-        texts: sequence of str. Columns of the texts.
-        label: str. Column of the label. The original takes the last one, so that files
-            of MNLI with 12 and with 16 columns can be read.
-        splits: sequence of str. Names of the files; those of tests have no labels.
-        short_rows: tuple of str. See `reader.ColumnReader`; with and without labels.
+        folder: Name of the task's folder, which may also be the data folder itself.
+        label: Column of the label. The original uses the last one, so that files of
+            MNLI with 12 and with 16 columns can be read.
+        splits: Names of the files; test files have no labels.
+        short_rows: See `reader.ColumnReader`; with and without labels.
     """
     # "-" stands where the annotators did not agree.
     labels = {"label_column": label, "skip_label": "-"}
@@ -149,7 +146,7 @@ def _cola_splits() -> dict[str, GlueSource]:
 
 
 def _mrpc_splits() -> dict[str, GlueSource]:
-    """Returns the sources of MRPC, in the release of GLUE or that of Microsoft.
+    """Returns the sources of MRPC, in the release of GLUE or of Microsoft.
 
     The latter has no dev examples; its test examples have labels.
     """
@@ -184,13 +181,12 @@ def _task(name, splits, labels, metrics, recipe) -> Task:
     """Returns a task of GLUE.
 
     Args:
-        name: str. Name of the task.
-        splits: dict. See `Task`.
-        labels: tuple of str. See `Task`; none for scores.
-        metrics: str. What the leaderboard reports for the task
-            (https://gluebenchmark.com). The first one selects models.
-        recipe: tuple. Row of Table 14, or None. In the paper, RTE, STS-B and MRPC start
-            from a model fine-tuned on MNLI, and scores are medians of five runs.
+        splits, labels: See `Task`; without labels for scores.
+        metrics: Metrics that the leaderboard reports for the task
+            (https://gluebenchmark.com), separated by spaces. The first one selects
+            models.
+        recipe: Row of Table 14, or None. In the paper, RTE, STS-B and MRPC start from a
+            model fine-tuned on MNLI, and scores are medians of five runs.
     """
     other = _OTHER_LABELS.get(name, labels)
     classes = dict(zip((*labels, *other), labels * 2, strict=True))

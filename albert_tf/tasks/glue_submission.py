@@ -18,11 +18,7 @@ class Part(NamedTuple):
     """One file of the submission.
 
     Attributes:
-        key: str. Name on the command line.
-        file: str. Name in the zip.
-        task: str. Name of the task.
-        split: str. Its split that is predicted.
-        num_rows: int. Rows of the released test file.
+        num_rows: Rows of the released test file.
     """
 
     key: str
@@ -49,17 +45,13 @@ _TASKS = {task.name: task for task in glue.TASKS}
 
 
 def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the file of predictions of each part that has one.
+    """Returns the predictions file of each part that has one.
 
-    `folder` has one folder per task (`cola`, `sst2`), usually that of the fine-tuned
-    model. It holds `test_predictions.tsv`, that of MNLI `test_matched_predictions.tsv`
-    and `test_mismatched_predictions.tsv`. The predictions for AX are in a folder of
-    that name, or in MNLI's as `ax_predictions.tsv`.
-
-    Args:
-        folder: str. Path of the folder, or empty.
-        given: dict. Other places by name of the part or task: a file, or a folder as
-            described above.
+    `folder` has one folder per task (`cola`, `sst2`), usually the folder of the
+    fine-tuned model. It holds `test_predictions.tsv`, for MNLI
+    `test_matched_predictions.tsv` and `test_mismatched_predictions.tsv`. The
+    predictions for AX are in a folder `ax`, or in MNLI's as `ax_predictions.tsv`.
+    `given` names other files or folders by part or task.
 
     Raises:
         UsageError: If a name in `given` is unknown.
@@ -68,7 +60,7 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     if folder and not files.is_folder(folder):
         raise DataError(f"{folder}: expected a folder with a folder for each task")
     places = {name: files.join(folder, name) for name in _TASKS} if folder else {}
-    found = {}
+    paths = {}
     for name, path in given.items():
         first, *others = find_parts(name)
         if not files.exists(path):
@@ -77,15 +69,15 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
             places[first.task] = path
             continue
         keys = " and ".join(part.key for part in (first, *others))
-        rule = f"predictions: {name} has two files: give {keys}, received one file"
-        require(not others, rule)
-        found[first.key] = path
+        message = f"predictions: {name} has two files: give {keys}, received one file"
+        require(not others, message)
+        paths[first.key] = path
     for part in PARTS:
         for task, name in _names(part):
             path = files.join(places[task], name) if task in places else ""
-            if path and part.key not in found and files.exists(path):
-                found[part.key] = path
-    return found
+            if path and part.key not in paths and files.exists(path):
+                paths[part.key] = path
+    return paths
 
 
 def make_submission(
@@ -96,15 +88,14 @@ def make_submission(
     """Returns the zip file; equal predictions give equal bytes.
 
     Args:
-        predictions: dict. File of predictions by key of a part, with the columns
-            `index` and `prediction`, as fine-tuning writes it.
-        leave_out: sequence of str. Parts or tasks that the zip does not have.
-        data_dir: str. Folder with all of GLUE, to compare the indices with those of the
-            test files. Without it they must be those of the released files.
+        predictions: Predictions file by key of a part, with the columns `index` and
+            `prediction`, as fine-tuning writes it.
+        data_dir: Folder with all of GLUE, to compare the indices with those of the test
+            files. Without it they must match the released files.
 
     Raises:
         UsageError: If a name in `leave_out` is unknown.
-        DataError: If a part is missing, has rows missing or too many, or a label of
+        DataError: If a part is missing, lacks rows or has too many, or has a label of
             another task; names file and line.
     """
     omitted = {part.key for name in leave_out for part in find_parts(name)}
@@ -133,17 +124,16 @@ def make_submission(
 def find_parts(name: str) -> list[Part]:
     """Returns the parts of that name: one part, or the parts of a task.
 
-    Raises:
-        UsageError: If nothing is found.
+    Raises `UsageError` if there is no such part or task.
     """
-    found = [part for part in PARTS if name in (part.key, part.task)]
-    known = ", ".join(part.key for part in PARTS)
-    require(found, f"expected a task of GLUE, one of {known}", name)
-    return found
+    parts = [part for part in PARTS if name in (part.key, part.task)]
+    keys = ", ".join(part.key for part in PARTS)
+    require(parts, f"expected a task of GLUE, one of {keys}", name)
+    return parts
 
 
 def _names(part: Part) -> list[tuple[str, str]]:
-    """Returns the tasks in whose folders a part may be, and its name there."""
+    """Returns the tasks whose folders may hold a part, and the file name there."""
     names = [(part.task, f"{part.split}_predictions.tsv")]
     return names + ([("mnli", "ax_predictions.tsv")] if part.key == "ax" else [])
 
@@ -163,8 +153,8 @@ def _part_text(part: Part, path: str, data_dir: str) -> str:
         except DataError as e:
             raise DataError(f"{columns.where(row)}: {e}") from None
     absent = [index for index in expected if index not in answers][:1]
-    known = set(expected)
-    extra = [index for index in answers if index not in known][:1]
+    wanted = set(expected)
+    extra = [index for index in answers if index not in wanted][:1]
     if absent or extra:
         details = [f"{index!r} is missing" for index in absent]
         details += [f"{index!r} is unknown" for index in extra]
@@ -178,18 +168,18 @@ def _part_text(part: Part, path: str, data_dir: str) -> str:
 
 
 def _spelled(task: Task, answer: Any) -> str:
-    """Returns an answer as the leaderboard spells it."""
+    """Returns an answer in the leaderboard's spelling."""
     if task.problem_type == REGRESSION:
         try:
             value = float(answer)
         except (TypeError, ValueError):
             value = math.nan
-        rule = "expected a finite number"
-        require(math.isfinite(value), rule, answer, error=DataError)
+        message = "expected a finite number"
+        require(math.isfinite(value), message, answer, error=DataError)
         # 3 decimals, on the scale of STS-B; + 0.0: -0.0 becomes 0.0
         return f"{min(max(value, 0.0), 5.0) + 0.0:.3f}"
     spelling = next(iter(task.splits.values())).classes
     if not isinstance(answer, str) or answer not in spelling:
-        rule = f"expected one of the labels {', '.join(task.labels)}"
-        raise DataError(f"{rule}, received {shown(answer)}")
+        message = f"expected one of the labels {', '.join(task.labels)}"
+        raise DataError(f"{message}, received {shown(answer)}")
     return spelling[answer]

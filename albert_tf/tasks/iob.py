@@ -1,14 +1,13 @@
-"""Tags of words: schemes of entities, all of them as IOB2, and metrics by seqeval.
+"""Tags of words: schemes of entities, all read as IOB2, and metrics by seqeval.
 
-IOB2: `B-type` starts an entity, `I-type` continues it, `O` is outside. IOB1, of the
-original release of CoNLL-2003, starts one with `I-` unless it follows another of the
-same type. IOBES and BILOU also mark the ends of entities and entities of one word.
-IO has types alone (`PER`). Tags may be spelled `B_type`, `b-type` or `type-B`. Those of
-another form, such as parts of speech, mark words, not entities.
+IOB2: `B-type` starts an entity, `I-type` continues it, `O` is outside. IOB1, used in
+the original release of CoNLL-2003, starts an entity with `I-` unless it follows another
+of the same type. IOBES and BILOU also mark the ends of entities and entities of one
+word. IO has only types (`PER`). Tags may be spelled `B_type`, `b-type` or `type-B`.
+Tags of any other form, such as parts of speech, mark words, not entities.
 
-Legend: `N` sentences. Tags are lists per sentence and stay so: in a list of all words,
-entities of neighbouring sentences would grow together. seqeval is imported when first
-used.
+Legend: `N` sentences. Tags stay in one list per sentence: in a list of all words,
+entities of neighbouring sentences would merge. seqeval is imported on first use.
 """
 
 import functools
@@ -24,8 +23,9 @@ Tags = Sequence[Sequence[str]]
 
 OUTSIDE = "O"
 _TYPED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
-# Other spellings of all tags but `O`, and how they become `B-type`. Types alone need an
-# `O` beside them, and two letters: parts of speech of one letter may have an `O`, too.
+# Other spellings of all tags but `O`, and how they become `B-type`. Bare types are
+# accepted only together with `O` and with two letters or more, because parts of speech
+# of one letter may include an `O`, too.
 _SPELLINGS = (
     (re.compile(r"([BIESLU])[-–_:./|](.+)", re.DOTALL | re.IGNORECASE), r"\1-\2"),
     (re.compile(r"(.+)[-–_:./|]([BIESLU])", re.DOTALL | re.IGNORECASE), r"\2-\1"),
@@ -47,17 +47,17 @@ def mark_entities(tags: Iterable[str]) -> bool:
 
 
 def of_no_scheme(tags: Iterable[str]) -> list[str]:
-    """Returns the tags that are neither `O` nor typed, if others are typed."""
+    """Returns the tags that are neither `O` nor typed, if other tags are typed."""
     tags = set(tags) - {OUTSIDE}
     other = {tag for tag in tags if not _TYPED.fullmatch(tag)}
     return sorted(other) if other < tags else []
 
 
 def standard_names(tags: Iterable[str]) -> dict[str, str]:
-    """Returns `B-type` for each tag of a set that spells it in another way.
+    """Returns `B-type` for each tag of a set that is spelled in another way.
 
-    All tags but `O` must have the same form: `B_type`, `b-type`, `type-B` or, if `O` is
-    there, `type`, which becomes `I-type`. Otherwise nothing is renamed.
+    All tags but `O` must have the same form: `B_type`, `b-type`, `type-B` or, if there
+    is an `O`, `type`, which becomes `I-type`. Otherwise nothing is renamed.
     """
     tags = set(tags)
     others = tags - {OUTSIDE, "o"}
@@ -75,7 +75,7 @@ def standard_names(tags: Iterable[str]) -> dict[str, str]:
 
 
 def in_iob2(predicted: Tags, labels: Sequence[str]) -> Tags:
-    """Returns predicted tags, as IOB2 if the labels of the model are of another scheme.
+    """Converts predicted tags to IOB2 if the model's labels follow another scheme.
 
     The correct tags are in IOB2, and entities are compared, whatever the scheme.
     """
@@ -91,19 +91,18 @@ def to_iob2(
 ) -> tuple[list[list[str]], str]:
     """Converts the tags of sentences to IOB2; tags that mark no entities are kept.
 
-    An `I-` that starts an entity becomes `B-`, which is how conlleval, and so the
-    lenient metrics, read it.
+    An `I-` that starts an entity becomes `B-`, the reading of conlleval and so of the
+    lenient metrics.
 
     Args:
-        sentences: sequence of sequence of str. Tags of the words of each sentence.
-        place: callable. Takes the indices of a sentence and of a word in it, and
-            returns where they are, for messages.
+        place: Returns the place of a word for messages, from the indices of its
+            sentence and of the word.
 
     Returns:
         The tags, and a note on what was converted, which may be empty.
 
     Raises:
-        DataError: If some tags mark entities and others are neither `O` nor of their
+        DataError: If some tags mark entities and others are neither `O` nor of that
             form.
     """
     sentences = [list(tags) for tags in sentences]
@@ -116,10 +115,10 @@ def to_iob2(
         used = {names.get(tag, tag) for tag in used}
     if not mark_entities(used):
         return sentences, ""
-    wrong = of_no_scheme(used)
-    for i, tags in enumerate(sentences if wrong else ()):
+    misfits = of_no_scheme(used)
+    for i, tags in enumerate(sentences if misfits else ()):
         for j, tag in enumerate(tags):
-            if tag in wrong:
+            if tag in misfits:
                 raise DataError(
                     f"{place(i, j)}: the tag must be O, B-type or I-type, as others of "
                     f"this file, received {tag!r:.80}"
@@ -149,7 +148,7 @@ def to_iob2(
 
 
 def _note(used: set[str], orphans: int, adjacent: int, starts: int) -> str:
-    """Returns what a conversion did, in words."""
+    """Describes what a conversion did."""
     prefixes = {tag[0] for tag in used}
     if prefixes & {*"ESLU"}:
         scheme = "BILOU" if prefixes & {*"LU"} else "IOBES"
@@ -165,17 +164,10 @@ def _note(used: set[str], orphans: int, adjacent: int, starts: int) -> str:
 def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
     """Returns precision, recall and F1 of entities, and accuracy of words.
 
-    An entity is right if its words and its type are. `precision`, `recall` and `f1` are
-    those of conlleval, seqeval's default: `I-` after `O` or another type starts an
-    entity. In those that end in `_strict` (scheme IOB2) it does not.
-
-    Args:
-        labels: sequence of `N` sequences of str. Correct tags, in IOB2.
-        predictions: sequence of `N` sequences of str. Predicted tags.
-
-    Returns:
-        dict with `f1, precision, recall, f1_strict, precision_strict, recall_strict,
-        accuracy`. A ratio 0/0 is 0.
+    An entity is correct if its words and its type are. `precision`, `recall` and `f1`
+    follow conlleval, seqeval's default: `I-` after `O` or another type starts an
+    entity. The values with the suffix `_strict` (scheme IOB2) do not accept such
+    entities. A ratio 0/0 is 0. The correct tags must be in IOB2.
 
     Raises:
         DataError: If there are no words, or the numbers of words differ.
@@ -190,8 +182,8 @@ def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
     }
     values = {}
     for suffix, (precision, recall, f1, _) in scores.items():
-        found = {"f1": f1, "precision": precision, "recall": recall}
-        values |= {f"{name}{suffix}": float(value) for name, value in found.items()}
+        ratios = {"f1": f1, "precision": precision, "recall": recall}
+        values |= {f"{name}{suffix}": float(value) for name, value in ratios.items()}
     values["accuracy"] = float(seqeval.accuracy_score(labels, predictions))
     return values
 
@@ -199,11 +191,7 @@ def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
 def word_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
     """Returns accuracy and macro-averaged F1, precision and recall of words' tags.
 
-    For tags that mark no entities, such as parts of speech.
-
-    Args:
-        labels: sequence of `N` sequences of str. Correct tags.
-        predictions: sequence of `N` sequences of str. Predicted tags.
+    It is meant for tags that mark no entities, such as parts of speech.
     """
     labels, predictions = _checked(labels, predictions)
     values = classification_metrics(flat(labels), flat(predictions), "macro")
@@ -213,10 +201,10 @@ def word_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
 def surface_f1(tokens: Tags, labels: Tags, predictions: Tags) -> float:
     """Returns the F1 of distinct entities, the second score of WNUT17.
 
-    A frequent entity counts as often as a rare one: compared are the sets of (type,
-    words) that occur anywhere (Derczynski et al., 2017, section 5).
+    A frequent entity counts as much as a rare one: the sets of (type, words) that occur
+    anywhere are compared (Derczynski et al., 2017, section 5).
     """
-    known, found = (
+    correct, predicted = (
         {
             (kind, tuple(words[start : end + 1]))
             for words, row in zip(tokens, tags, strict=True)
@@ -224,8 +212,8 @@ def surface_f1(tokens: Tags, labels: Tags, predictions: Tags) -> float:
         }
         for tags in (labels, predictions)
     )
-    total = len(known) + len(found)
-    return 2 * len(known & found) / total if total else 0.0
+    total = len(correct) + len(predicted)
+    return 2 * len(correct & predicted) / total if total else 0.0
 
 
 def per_type(labels: Tags, predictions: Tags) -> list[dict]:
@@ -242,31 +230,32 @@ def per_type(labels: Tags, predictions: Tags) -> list[dict]:
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Returns the (type, first word, last word) of the entities, as conlleval would."""
+    """Returns (type, first word, last word) of the entities, as read by conlleval."""
     if all(tag == OUTSIDE for tag in tags):
         return []
     return _seqeval()[0].get_entities(list(tags))
 
 
 def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Returns where entities start and end, for code that cannot call `entities`.
+    """Returns tables of entity starts and ends, for code that cannot call `entities`.
 
     Args:
-        labels: sequence of `C` str. Tags, none of which is empty.
+        labels: `C` tags, all non-empty.
 
     Returns:
         Two bool `[C + 1, C + 1]`: whether the next word starts an entity, and whether
-        one ends with the word. Row `i` is the tag of the word, column `j` that of the
-        next one; row `C` is the place before the first word of a sentence, column `C`
-        that after the last one. And the types of entities whose last word has each tag.
+        one ends with the word. Row `i` is the tag of the word, column `j` the tag of
+        the next one; row `C` is the place before the first word of a sentence, column
+        `C` the place after the last one. And the type of the entity whose last word has
+        each tag.
     """
     seqeval, _ = _seqeval()
     tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]
 
-    def table(rule):
+    def table(decides):
         rows = [*tags, (OUTSIDE, "")]
         columns = [*tags, (OUTSIDE, "_")]
-        return np.array([[rule(a, b, x, y) for b, y in columns] for a, x in rows])
+        return np.array([[decides(a, b, x, y) for b, y in columns] for a, x in rows])
 
     kinds = [kind for _, kind in tags]
     return table(seqeval.start_of_chunk), table(seqeval.end_of_chunk), kinds
@@ -278,7 +267,7 @@ def flat(rows: Tags) -> list[str]:
 
 
 def _seqeval():
-    """Returns seqeval's lenient metrics, and the function of its strict ones."""
+    """Returns seqeval's lenient metrics, and its function for the strict ones."""
     try:
         from seqeval.metrics import sequence_labeling, v1
         from seqeval.scheme import IOB2

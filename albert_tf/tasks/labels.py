@@ -1,4 +1,4 @@
-"""The labels of texts: what they are, as numbers, and those of a model by their names.
+"""The labels of texts: their kinds, their numbers, and how names match a model's.
 
 The index of a label means nothing by itself: MNLI's three labels are in one order in
 the original code and in another in Hugging Face and TFDS.
@@ -21,26 +21,22 @@ from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
 from albert_tf.tasks.text_tables import AUTO, TextTable, label_key
 
-# What Hugging Face calls labels that have no name.
+# Hugging Face's names of labels that have no name.
 _GENERIC = re.compile(r"label_?(\d+)", re.IGNORECASE)
-# What stands between several labels of a cell.
+# Separators between several labels in a cell.
 _JOINED = re.compile(r"\s*[,;|]\s*")
 
 
 def make_targets(task: Task, table: TextTable) -> np.ndarray:
     """Returns the labels of a table as numbers.
 
-    Args:
-        task: `Task`. Its `problem_type` and `labels` decide.
-        table: `TextTable`. `N` rows with labels.
-
     Returns:
         int32 `[N]`, the index of the label in `task.labels`; for several labels per row
         float32 `[N, C]`, 1 where a label applies; for scores float32 `[N]`.
 
     Raises:
-        DataError: If a label is missing, unknown, or not a finite number where a score
-            is due; names file, line and value.
+        DataError: If a label is missing or unknown, or a score is not a finite number;
+            names file, line and value.
     """
     number = _numbers(task, table)
     values = []
@@ -53,16 +49,13 @@ def make_targets(task: Task, table: TextTable) -> np.ndarray:
 
 
 def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTable:
-    """Returns the table without the rows that have no good label.
+    """Returns the table without the rows that have no valid label.
 
-    Args:
-        task: `Task`. With its labels.
-        table: `TextTable`. Without labels it is returned as it is.
-        on_bad_input: str. "stop" raises an error at the first such row, "skip" leaves
-            such rows out and counts them in `skipped`.
+    A table without labels is returned unchanged. If `on_bad_input` is "skip", rows are
+    left out and counted in `skipped`.
 
     Raises:
-        DataError: If a row has no good label, or no row has one.
+        DataError: If a row has no valid label and is not skipped, or no row has one.
     """
     if table.labels is None:
         return table
@@ -72,28 +65,26 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
         number(row)
         return row
 
-    why, rows = "rows without a good label", range(len(table))
-    kept = list(bad.usable(why, rows, check, table.where))
-    if len(kept) == len(table):
+    why, rows = "rows without a valid label", range(len(table))
+    valid_rows = list(bad.usable(why, rows, check, table.where))
+    if len(valid_rows) == len(table):
         return table
-    rule = f"{table.path}: no row has a good label; the first one: {bad.first}"
-    require(kept, rule, error=DataError)
-    return table.kept(kept, bad.counts)
+    message = f"{table.path}: no row has a valid label; first error: {bad.first}"
+    require(valid_rows, message, error=DataError)
+    return table.kept(valid_rows, bad.counts)
 
 
 def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
-    """Returns what the labels of a training table are, and logs the choice.
+    """Returns the kind of labels in a training table, and logs the choice.
 
     Args:
-        table: `TextTable`. With labels.
-        given: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or `AUTO` to let the
-            labels decide: lists are several labels per row; numbers, at least one of
-            them written with a decimal point or an exponent, are scores (as in Hugging
-            Face's run_classification, where the column's type decides); anything else
-            is a class.
+        given: `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or `AUTO` to let the labels
+            decide: lists are several labels per row; numbers, at least one of them with
+            a decimal point or an exponent, are scores (in Hugging Face's
+            run_classification, the column's type decides); anything else is a class.
 
     Raises:
-        DataError: If the labels are of two kinds.
+        DataError: If the labels are of two kinds, or do not fit `given`.
     """
     labels = table.labels
     has_lists = any(not isinstance(label, str) for label in labels)
@@ -134,33 +125,32 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
 
 
 def _check_lists(table: TextTable) -> None:
-    """Raises a DataError if lists hold a number for each class instead of labels."""
+    """Raises a `DataError` if lists hold a number for each class instead of labels."""
     is_vector = are_vectors(table.labels)
     for row, label in enumerate(table.labels):
-        rule = (
+        message = (
             f"{table.where(row)}: expected the names or ids of the labels of a row, "
             f"received a number for each class, {list(label)!r:.100}; --labels=A,B,... "
             "names the classes of lists of 0 and 1, in their order"
         )
         fits = not (is_vector or any(map(_is_decimal, label)))
-        require(fits, rule, error=DataError)
+        require(fits, message, error=DataError)
 
 
 def find_labels(table: TextTable) -> tuple[str, ...]:
     """Returns the distinct labels, sorted; numerically if all are whole numbers.
 
-    Raises:
-        DataError: If a label is empty, or if there are fewer than two labels.
+    Raises `DataError` if a label is empty, or if there are fewer than two labels.
     """
-    found = set()
+    distinct = set()
     for row, label in enumerate(table.labels):
         if label == "":
             raise DataError(f"{table.where(row)}: the label is empty")
         is_nan = isinstance(label, str) and label.lower() == "nan"
         if is_nan and all(_is_number(x) for x in table.labels if isinstance(x, str)):
             raise DataError(f"{table.where(row)}: the label is {label}, not a number")
-        found.update([label] if isinstance(label, str) else label)
-    spellings = {label_key(label): label for label in sorted(found, reverse=True)}
+        distinct.update([label] if isinstance(label, str) else label)
+    spellings = {label_key(label): label for label in sorted(distinct, reverse=True)}
     labels = sort_labels(spellings.values())
     folded: dict[str, str] = {}
     for label in labels:
@@ -171,13 +161,13 @@ def find_labels(table: TextTable) -> tuple[str, ...]:
             text = "%s: the label %r joins others; --label_separator divides labels"
             logging.warning(text, table.path, label)
     received = f"only {labels[0]!r}" if labels else "none"
-    rule = f"{table.path}: expected at least 2 different labels, received {received}"
-    require(len(labels) > 1, rule, error=DataError)
+    message = f"{table.path}: expected at least 2 different labels, received {received}"
+    require(len(labels) > 1, message, error=DataError)
     return labels
 
 
 def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns labels in order, which is numerical if all are whole numbers."""
+    """Returns the labels sorted, numerically if all are whole numbers."""
     labels = sorted(labels)
     try:
         return tuple(sorted(labels, key=int))
@@ -187,8 +177,8 @@ def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
 
 def is_generic(labels: Sequence[str] | None) -> bool:
     """Returns whether there are no names, or only LABEL_0, LABEL_1, ..."""
-    found = [_GENERIC.fullmatch(label) for label in labels or ()]
-    return all(found) and [int(m[1]) for m in found] == list(range(len(found)))
+    matches = [_GENERIC.fullmatch(label) for label in labels or ()]
+    return all(matches) and [int(m[1]) for m in matches] == list(range(len(matches)))
 
 
 def match_labels(
@@ -201,22 +191,20 @@ def match_labels(
     """Returns the labels of a task in the order of a model that is to predict them.
 
     Args:
-        model: sequence of str or None. The model's label names, in its order.
-        task: `Task`. Its labels, and their other names.
-        num_labels: int or None. Number of the model's outputs, if it has no names.
-        model_name: str. For messages.
+        model: The model's label names, in its order, or None.
+        num_labels: Number of the model's outputs, if it has no names.
 
     Returns:
-        The names as the task spells them, in the model's order: the labels of the task,
-        whenever this model is used for it. And what the user should know, or "".
+        The names in the task's spelling and the model's order, to be used as the task's
+        labels with this model; and a note for the user, or "".
 
     Raises:
         DataError: If the names differ by more than capitals, or one occurs twice.
     """
     model, data, task_name = tuple(model or ()), task.labels, f"task {task.name}"
     for names, where in ((model, model_name), (data, task_name)):
-        rule = f"{where}: a label name occurs twice: {_list(names)}"
-        require(len(set(names)) == len(names), rule, error=DataError)
+        message = f"{where}: a label name occurs twice: {_list(names)}"
+        require(len(set(names)) == len(names), message, error=DataError)
     count = len(model) or num_labels
     if is_generic(model) and set(model) != set(data):
         require(
@@ -230,7 +218,7 @@ def match_labels(
             f"{_list(data)}"
         )
     others = (data, task.other_labels) if len(model) == len(data) else ()
-    # The hub's models of MNLI have ENTAILMENT, entailment and Entailment.
+    # MNLI models on the hub use ENTAILMENT, entailment and Entailment.
     for fold, other in itertools.product((str, str.casefold), others):
         spelled = dict(zip(map(fold, other), data, strict=False))
         if spelled.keys() == {*map(fold, model)} and len(spelled) == len(data):
@@ -242,28 +230,24 @@ def match_labels(
                 notes.append(f"{_list(model)} are read as {_list(labels)}")
             return labels, f"{model_name}: {'; '.join(notes)}" if notes else ""
     raise DataError(
-        f"{model_name}: its labels are {_list(model)}, but those of {task_name} are "
+        f"{model_name}: its labels are {_list(model)}, but {task_name} has the labels "
         f"{_list(data)}; the same names are needed, in any order"
     )
 
 
 def choose_head(task: Task, model: Any) -> tuple[tuple[str, ...] | None, str]:
-    """Returns whether fine-tuning starts from the head of a checkpoint.
+    """Decides whether fine-tuning starts from the head of a checkpoint.
 
-    It does if the checkpoint is of the same task (or does not say) and has the same
-    label names, in any order. Otherwise only the encoder is kept, as for RTE, STS-B and
-    MRPC from a model of MNLI (arXiv:1909.11942, section 4.1).
-
-    Args:
-        task: `Task`. The task to train, with its labels.
-        model: `Checkpoint`.
+    It does if the checkpoint is of the same task (or does not name one) and has the
+    same label names, in any order. Otherwise only the encoder is kept, as for RTE,
+    STS-B and MRPC from a model of MNLI (arXiv:1909.11942, section 4.1).
 
     Returns:
-        The labels in the order of the head, or None if it is not kept; and what the
-        user should know, or an empty string.
+        The labels in the order of the head, or None if the head is not kept; and a note
+        for the user, or an empty string.
     """
     if model.head != task.head:
-        return None, ""  # A pretrained model: nothing worth saying is lost.
+        return None, ""  # a pretrained model, whose head is never kept
     trained_on = (model.task or {}).get("name")
     reason = ""
     if trained_on not in (None, task.name):
@@ -301,7 +285,7 @@ def _numbers(task: Task, table: TextTable) -> Callable[[int], Any]:
 
 
 def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
-    """Returns the number of a label, or raises a DataError."""
+    """Returns the number of a label, or raises a `DataError`."""
     is_text, kind = isinstance(label, str), task.problem_type
     shown = label if is_text else list(label)
     if kind == REGRESSION:
@@ -326,15 +310,15 @@ def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
 
 
 def _unknown(label: str, labels: Sequence[str]) -> str:
-    """Says which labels there are instead of one that is not among them."""
+    """Returns a message that lists the labels instead of an unknown one."""
     if label == "":
         return "the label is empty"
-    known = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
-    return f"expected one of the labels {known}, received {label!r:.200}"
+    names = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
+    return f"expected one of the labels {names}, received {label!r:.200}"
 
 
 def _is_number(label: str) -> bool:
-    """Whether a label is a number; float() also accepts "1_0", which is not."""
+    """Returns whether a label is a number; unlike float(), it does not accept "1_0"."""
     try:
         float(label)
     except ValueError:

@@ -1,6 +1,6 @@
 """Metrics of fine-tuning tasks, and the probabilities behind predictions.
 
-The values are scikit-learn's and scipy's own; both are imported when first used.
+The values are scikit-learn's and scipy's own; both are imported on first use.
 """
 
 import math
@@ -26,9 +26,9 @@ def classification_metrics(
     Args:
         labels: int `[N]`.
         predictions: int `[N]`. Class indices, not logits.
-        average: str. How F1, precision and recall are averaged over the classes:
-            `"binary"` (class 1 only; labels and predictions are 0 or 1), `"macro"`,
-            `"micro"` or `"weighted"`.
+        average: How F1, precision and recall are averaged over the classes: `"binary"`
+            (class 1 only; labels and predictions are 0 or 1), `"macro"`, `"micro"` or
+            `"weighted"`.
 
     Returns:
         dict with `accuracy, f1, precision, recall, matthews`. A ratio 0/0 is 0.
@@ -55,16 +55,15 @@ def classification_metrics(
 def multi_label_metrics(
     labels: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
-    """Returns F1, precision and recall over all cells, and how many rows are right.
+    """Returns F1, precision and recall over all cells, and the share of correct rows.
 
     Args:
-        labels: bool `[N, C]`. Whether each label applies.
-        predictions: bool `[N, C]`.
+        labels, predictions: bool `[N, C]`. Whether each label applies.
 
     Returns:
         dict with `f1, precision, recall` (micro averages: over all cells), `f1_macro`
-        (mean over labels) and `exact_match` (rows without a wrong cell). A ratio 0/0
-        is 0.
+        (mean over labels) and `exact_match` (rows without a wrong cell). A ratio 0/0 is
+        0.
     """
     from sklearn import metrics
 
@@ -85,16 +84,14 @@ def multi_label_metrics(
 def per_class(labels: np.ndarray, predictions: np.ndarray, names) -> list[dict]:
     """Returns precision, recall, F1 and number of examples of every class.
 
-    Args:
-        labels: int `[N]`, or bool `[N, C]` for several labels per example.
-        predictions: as `labels`.
-        names: sequence of str. The `C` names.
+    `labels` and `predictions` are int `[N]`, or bool `[N, C]` for several labels per
+    example.
     """
     from sklearn import metrics
 
     labels, predictions = _arrays(labels, predictions)
     if labels.ndim == 2:
-        # scikit-learn takes a single column for classes; one of zeros changes nothing.
+        # scikit-learn reads a single column as classes; a column of zeros is harmless.
         labels, predictions = (
             np.pad(x, ((0, 0), (0, 1))) for x in (labels, predictions)
         )
@@ -112,10 +109,7 @@ def per_class(labels: np.ndarray, predictions: np.ndarray, names) -> list[dict]:
 def confusion(labels, predictions, number: int) -> list[list[int]]:
     """Returns counts by class and predicted class; rows are the correct classes.
 
-    Args:
-        labels: int `[N]`. Indices of classes.
-        predictions: int `[N]`.
-        number: int. How many classes there are.
+    `labels` and `predictions` are indices, int `[N]`, of `number` classes.
     """
     counts = np.zeros((number, number), np.int64)
     np.add.at(counts, (labels, predictions), 1)
@@ -123,8 +117,8 @@ def confusion(labels, predictions, number: int) -> list[list[int]]:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Returns the probability of each logit alone."""
-    # Without exp of a large number, which would overflow.
+    """Returns the probability of each logit, independently of the others."""
+    # Avoids exp of a large number, which would overflow.
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1 / (1 + small), small / (1 + small))
 
@@ -133,10 +127,6 @@ def regression_metrics(
     labels: Sequence[float], predictions: Sequence[float]
 ) -> dict[str, float]:
     """Returns Pearson and Spearman correlation, their mean, and mean squared error.
-
-    Args:
-        labels: float `[N]`.
-        predictions: float `[N]`.
 
     Returns:
         dict with `pearson, spearman, pearson_spearman, mse`. Correlations are nan if
@@ -162,7 +152,7 @@ def regression_metrics(
 
 
 def _arrays(labels, predictions, dtype: str | None = None) -> list[np.ndarray]:
-    """Returns labels and predictions as arrays of one shape, which is not empty."""
+    """Returns labels and predictions as non-empty arrays of one shape."""
     arrays = [np.asarray(x, dtype) for x in (labels, predictions)]
     require(
         arrays[0].size and arrays[0].shape == arrays[1].shape,

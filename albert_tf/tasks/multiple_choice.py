@@ -33,9 +33,9 @@ from albert_tf.tasks.task import (
 from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
 
-# Choices whose probabilities differ by less do not differ.
+# Probabilities that differ by less than this count as equal.
 _SAME = 1e-4
-# With fewer questions, the same answer to all of them is no sign of anything.
+# With fewer questions, giving all of them the same answer is no sign of collapse.
 _FEWEST = 8
 
 
@@ -45,7 +45,7 @@ class ChoiceAnswers:
 
     Attributes:
         predictions: int64 `[N]`. Indices of the choices.
-        probabilities: list of float `[K]`. Of the choices of each question.
+        probabilities: list of float `[K]`. Probabilities of each question's choices.
     """
 
     predictions: np.ndarray
@@ -58,11 +58,11 @@ class ChoiceTask(Task):
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns one row per choice; see `task.Task`.
 
-        As the original's `RaceProcessor` and `convert_single_example` do it: all texts
-        are normalized; a choice replaces every `_` of its question, if the examples say
-        so and there is one, and follows the question otherwise; the last
-        `max_qa_length` tokens of the two are kept, and as many of the context, from its
-        start, as then fit.
+        The steps are those of the original's `RaceProcessor` and
+        `convert_single_example`: all texts are normalized; a choice replaces every `_`
+        of its question, if the examples ask for it and there is one, and follows the
+        question otherwise; the last `max_qa_length` tokens of the two are kept, and
+        then as many tokens from the start of the context as fit.
 
         Raises:
             UsageError: If a length leaves no room for text.
@@ -110,10 +110,10 @@ class ChoiceTask(Task):
         return ChoiceAnswers(predictions, [metrics.softmax(row) for row in questions])
 
     def compare(self, examples, answers) -> dict[str, float]:
-        """Returns accuracy, also of each group, and those of two trivial models.
+        """Returns accuracy, also of each group, and the accuracy of two trivial models.
 
-        `majority_accuracy` is that of always naming the most frequent index,
-        `chance_accuracy` that of guessing.
+        `majority_accuracy` results from always naming the most frequent index,
+        `chance_accuracy` from guessing.
         """
         labels = np.array(examples.labels, np.int64)
         values = dict(self.metrics(labels, answers.predictions))
@@ -137,7 +137,7 @@ class ChoiceTask(Task):
         return list(zip(units, examples.labels, strict=True))
 
     def collapse(self, examples, answers) -> str:
-        """Returns how the answers show that training collapsed; see `task.Task`."""
+        """Returns a message describing signs of collapse; see `task.Task`."""
         if len(examples) < _FEWEST:
             return ""
         if all(np.ptp(row) < _SAME for row in answers.probabilities):
@@ -168,11 +168,11 @@ class ChoiceTask(Task):
         return rows
 
     def cells(self, examples, answers) -> list[list[str]]:
-        """Returns id, known answer if there is one, answer, probabilities."""
+        """Returns id, correct answer if known, predicted answer, and probabilities."""
         width = max(map(len, examples.choices))
         names = [f"probability_{examples.choice_name(i)}" for i in range(width)]
-        known = [] if examples.labels is None else ["label"]
-        columns, table = ["id", *known, "prediction"], []
+        label = [] if examples.labels is None else ["label"]
+        columns, table = ["id", *label, "prediction"], []
         for row, scores in zip(
             self.rows(examples, answers), answers.probabilities, strict=True
         ):
@@ -181,10 +181,10 @@ class ChoiceTask(Task):
         return [columns + names, *table]
 
     def report(self, examples, answers, encoded) -> dict:
-        """Returns what a report shows; see `task.Task`.
+        """Returns the content of a report; see `task.Task`.
 
         The confusion matrix counts positions of choices: its columns show whether the
-        model prefers one. The errors are those that the model is surest of.
+        model prefers one. The errors are the most confident wrong answers.
         """
         if examples.labels is None:
             return {}
@@ -216,7 +216,7 @@ class ChoiceTask(Task):
 
 
 def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, float]:
-    """Returns the share of right choices."""
+    """Returns the share of correct choices."""
     return {"accuracy": float(np.mean(np.asarray(labels) == predictions))}
 
 
@@ -231,7 +231,7 @@ def _groups(examples: ChoiceExamples) -> dict[str, np.ndarray]:
 
 
 def _question(examples: ChoiceExamples, i: int) -> str:
-    """Returns context and question, or their end, where the question is."""
+    """Returns context and question, cut at the start if they are too long."""
     parts = (examples.contexts[i], examples.questions[i])
     text = " | ".join(filter(None, parts))
     return text if len(text) <= LONGEST_TEXT else f"…{text[1 - LONGEST_TEXT :]}"
@@ -242,8 +242,8 @@ def _choice(examples: ChoiceExamples, i: int, choice: int) -> str:
     return f"{examples.choice_name(int(choice))}: {text}"
 
 
-# A task of multiple choice, of which the name, the splits and the sizes are still to be
-# given.
+# Creates a task of multiple choice from its name, and optionally its splits, recipe and
+# options.
 choice_task = functools.partial(
     ChoiceTask,
     head="multiple_choice",

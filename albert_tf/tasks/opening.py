@@ -1,4 +1,4 @@
-"""Opens the data of tasks: official files, prepared sets, files of the user's own."""
+"""Opens the data of tasks: official files, prepared sets, and the user's own files."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,13 +45,13 @@ TABLE = "table"
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
 _KIND_OF = {LABELS: TEXTS, TAGS: TOKENS, CHOICES_HEAD: CHOICES}
 _GIVEN = ("train", "dev", "test")
-# Endings of files with a word and its tag per line.
+# Extensions of files with a word and its tag per line.
 _COLUMNS_OF_WORDS = (".conll", ".conll03", ".bio", ".iob", ".iob2", ".ner")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSettings):
-    """Where things are in files of one's own, of any kind.
+    """The columns of your own files, of any kind.
 
     Attributes:
         table_kind: What the rows of your files are: texts with labels, tokens with
@@ -66,7 +66,7 @@ _FIELDS = dataclasses.fields(OwnFileSettings)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings(ReadingSettings, OwnFileSettings):
-    """The data of a task: official files, a prepared set, or files of one's own.
+    """The data of a task: official files, a prepared set, or files of your own.
 
     Attributes:
         task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax, squad1, squad2,
@@ -84,8 +84,8 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
     """Returns a task and the examples of its splits.
 
     Args:
-        settings: `DataSettings` with `train_file`, `dev_file` and `test_file`, and for
-            a table `labels` and `many_labels`.
+        settings: Settings that also have `train_file`, `dev_file` and `test_file`, and
+            for a table `labels` and `many_labels`.
 
     Returns:
         The `Task`, with its labels, and the examples by the name of the split. A split
@@ -151,9 +151,8 @@ def _labelled_task(
     """Returns the task of examples with labels or tags.
 
     Args:
-        settings: `DataSettings`, as for `open_task`.
-        examples: dict. Examples by the name of the split; "train" is one of them.
-        paths: dict. Their files by the name of the split, if they are from files.
+        examples: Examples by the name of the split, which must include "train".
+        paths: Files of the examples by the name of the split, if they are from files.
 
     Returns:
         The task, the examples with names for class ids, and these names.
@@ -211,11 +210,8 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
     """Returns the examples of one split, to evaluate a model or to predict.
 
     Args:
-        task: `Task`. Task of the model.
-        settings: `DataSettings`.
-        split: str. Name of the split. "test" stands for "dev" where what others call a
-            test set is not public.
-        path: str. File to read instead of the task's.
+        split: Name of the split. "test" falls back to "dev" for tasks without a public
+            test set.
 
     Raises:
         UsageError: If the settings do not fit the task, or it has no such split.
@@ -228,8 +224,8 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
         )
         path = "" if is_set else path
         require(is_set or path, f"task {task.name}: a file is required, none was given")
-        rule = f"task: a model with the head {task.head} is for squad1 or squad2, "
-        require(is_set or kind, f"{rule}not for a table")
+        message = f"task: a model with the head {task.head} is for squad1 or squad2, "
+        require(is_set or kind, f"{message}not for a table")
         kind = TEXTS if is_set else kind
         source = _own_source(kind, settings, split, task.written)
         found = _read(source, settings, split, path)
@@ -245,12 +241,12 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
 
 
 def _split_of(task: Task, settings: DataSettings, split: str, path: str) -> str:
-    """Returns the split of a task that is meant; see `read_split`."""
+    """Returns the name of a task's split for a requested one; see `read_split`."""
     several = [name for name in task.splits if name.startswith(f"{split}_")]
     if split in task.splits:
         return split
-    rule = f"split: {task.name} has several, expected one of {', '.join(several)}"
-    require(len(several) < 2 or path, f"{rule}, received {split}")
+    message = f"split: {task.name} has several, expected one of {', '.join(several)}"
+    require(len(several) < 2 or path, f"{message}, received {split}")
     if several:
         return several[0]  # the matched part of MNLI stands for both
     require(
@@ -264,7 +260,7 @@ def _split_of(task: Task, settings: DataSettings, split: str, path: str) -> str:
 def _own_source(
     kind: str, settings: DataSettings, split: str, written: Mapping[str, str]
 ) -> FileSource:
-    """Returns how a split of the user's own is read."""
+    """Returns the source of a split of the user's own data."""
     is_test = split == "test"
     policy = REFUSE if is_test else settings.on_bad_input
     about = {"columns": settings, "labelled": not is_test, "on_bad_input": policy}
@@ -276,7 +272,7 @@ def _own_source(
 
 
 def _read(source: FileSource, settings: DataSettings, split: str, path: str) -> Any:
-    """Returns the examples in a file, a prepared set, or the folder of the data."""
+    """Returns the examples in a file, a prepared set, or the data folder."""
     name = settings.data_dir
     if path or not is_tfds(name):
         return source.read_file(path) if path else source.read(name)
@@ -295,14 +291,11 @@ def open_portions(
 ) -> Portions:
     """Returns the examples of a split, to be read in portions.
 
-    Examples without labels in a file of the user's own are read portion by portion, as
-    are words in columns of any task. All else is read now, as by `read_split`: official
-    files, a file of SQuAD, which is one JSON object, and tags that are class ids of
-    unknown names, since only all of them tell whether they count from 0 or from 1.
-    None can be left out.
-
-    Args:
-        task, settings, split, path: As for `read_split`.
+    Examples without labels in a file of the user's own are read portion by portion, and
+    so are words in columns of any task. Everything else is read at once, by
+    `read_split`: official files, a file of SQuAD, which is one JSON object, and tags
+    that are class ids of unknown names, since only all of them show whether they count
+    from 0 or from 1. No example can be left out.
     """
     settings = dataclasses.replace(settings, on_bad_input=REFUSE)
     kind, is_table = _KIND_OF.get(HEADS[task.head].answers), task.name == TABLE
@@ -313,8 +306,8 @@ def open_portions(
         source = _own_source(kind, settings, split, task.written).open(path)
     else:
         _refuse_columns(settings)
-        found = dataclasses.replace(task.splits[split], on_bad_input=REFUSE)
-        source = found.open(path)
+        own_source = dataclasses.replace(task.splits[split], on_bad_input=REFUSE)
+        source = own_source.open(path)
     written = task.written if is_table else {}
     if kind == TOKENS and not written and streams.status(path).is_regular:
         tags = next(source.portions(1)).labels
@@ -322,11 +315,11 @@ def open_portions(
             return Portions.of(read_split(task, settings, split, path))
 
     def portions(size: int | None) -> Iterator[Any]:
-        known = written
+        all_names = written
         for part in source.portions(size):
             if task.labels:
-                part, names = _named(settings, part, path, known)
-                known = known or names
+                part, names = _named(settings, part, path, all_names)
+                all_names = all_names or names
             yield part
 
     return Portions(portions, source.fraction).checked(path)
@@ -335,24 +328,20 @@ def open_portions(
 def read_labelled(
     task: Task, settings: DataSettings, split: str, path: str = ""
 ) -> Any:
-    """Returns the examples of a split with which a model is evaluated.
+    """Returns the examples of a split on which a model is evaluated; see `read_split`.
 
-    Args:
-        task, settings, split, path: As for `read_split`.
-
-    Raises:
-        DataError: If they have no labels.
+    Raises `DataError` if the examples have no labels.
     """
     examples = read_split(task, settings, split, path)
     policy = task.with_options(on_bad_input=settings.on_bad_input)
     examples = policy.to_evaluate(examples)
-    rule = f"{examples.path}: has no labels to compare with"
-    require(examples.labels is not None, rule, error=DataError)
+    message = f"{examples.path}: has no labels to compare with"
+    require(examples.labels is not None, message, error=DataError)
     return examples
 
 
 def _found(splits: Iterable[str], read: Callable[[str], Any]) -> dict[str, Any]:
-    """Returns the examples of those splits that are there; "train" must be."""
+    """Returns the examples of the splits that exist; "train" must exist."""
     examples = {}
     for split in splits:
         try:
@@ -365,11 +354,11 @@ def _found(splits: Iterable[str], read: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _refuse_columns(settings: OwnFileSettings) -> None:
-    """Raises a UsageError if columns are given for a task with official files."""
-    given = _given(settings)
+    """Raises a `UsageError` if columns are given for a task with official files."""
+    changed = _given(settings)
     if labels := getattr(settings, "labels", ()):
-        given["labels"] = ", ".join(labels)
-    for name, value in given.items():
+        changed["labels"] = ", ".join(labels)
+    for name, value in changed.items():
         raise UsageError(
             f"{name}: only for files of your own (task=table); the files of this task "
             f"have a form of their own, received {value!r}"
@@ -377,12 +366,10 @@ def _refuse_columns(settings: OwnFileSettings) -> None:
 
 
 def remembered(task: Task, path: str) -> dict[str, Any]:
-    """Returns how the table was laid out that a model was trained on, for another one.
+    """Returns the table settings that a model was trained with, for another table.
 
-    Args:
-        task: `Task`. Task of the model.
-        path: str. The other table. If it names its columns and that one did not, the
-            numbers of columns mean nothing for it, and nothing is returned.
+    If the table at `path` names its columns and the training table did not, column
+    numbers are meaningless for it, and nothing is returned.
     """
     if not task.table.get("header", True) and _has_names(path):
         return {}
@@ -393,7 +380,7 @@ def remembered(task: Task, path: str) -> dict[str, Any]:
 
 
 def _find_kind(settings: DataSettings, path: str) -> str:
-    """Returns what the rows of a file are, by its name and columns."""
+    """Returns the kind of a file's rows, by its name and columns."""
     if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
         return TOKENS
     if files.is_folder(path):
@@ -428,6 +415,6 @@ def _has_names(path: str) -> bool:
 
 
 def _given(settings: OwnFileSettings) -> dict[str, Any]:
-    """Returns the settings of the table that are not the default."""
+    """Returns the table settings that differ from their defaults."""
     values = {f: getattr(settings, f.name) for f in _FIELDS}
     return {f.name: value for f, value in values.items() if value != f.default}

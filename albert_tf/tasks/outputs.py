@@ -21,11 +21,7 @@ Forward = Callable[[dict[str, np.ndarray]], "np.ndarray | Mapping[str, np.ndarra
 
 
 def input_ranks(head: str) -> dict[str, int]:
-    """Returns the inputs of a model with this head, with their ranks.
-
-    Args:
-        head: str. Name of a head, one of `heads.HEADS`.
-    """
+    """Returns the inputs of a model with this head, and their ranks."""
     ranks = {
         features.TOKEN_IDS: 2,
         features.SEGMENT_IDS: 2,
@@ -47,20 +43,20 @@ def collect_outputs(
     num_threads: int = 1,
     title: str = "",
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model for all rows, as `task.Task` describes them.
+    """Returns the outputs of a model for all rows; see `task.Task` for their form.
 
     Args:
-        forward: callable. From a batch, whose keys are those of `input_ranks`, to the
-            outputs of the model.
-        encoded: `EncodedExamples`. `R` rows.
-        shape: `BatchShape`. Without packing.
-        batch_size: int. `b`, at most.
-        on_batch: callable. Called with the number of rows after every batch.
-        max_tokens: int or None. Tokens of a batch, padding included, at most.
-        num_threads: int. How many batches are computed at the same time. The outputs do
-            not depend on it.
-        title: str. Title of a bar with the rate and the time left, which appears if it
-            takes long; empty for none.
+        forward: Maps a batch, whose keys are those of `input_ranks`, to the outputs of
+            the model.
+        encoded: `R` rows.
+        shape: Without packing.
+        batch_size: `b`, at most.
+        on_batch: Called with the number of rows after every batch.
+        max_tokens: Maximum number of tokens of a batch, padding included.
+        num_threads: Number of batches computed at the same time. The outputs do not
+            depend on it.
+        title: Title of a bar with the rate and the time left, which appears if the work
+            takes long; empty for no bar.
     """
     rows, step = encoded.rows, shape.step
     splits = np.arange(len(rows) + 1)
@@ -75,7 +71,7 @@ def collect_outputs(
         counts = dict.fromkeys(("start_logits", "end_logits"), rows.lengths)
 
     def compute(numbers: np.ndarray) -> dict[str, Sequence[np.ndarray]]:
-        # Devices take equal shares, and a fixed shape has a fixed number of rows.
+        # Devices get equal shares, and a fixed shape has a fixed number of rows.
         size = batch_size if shape.fixed_length else len(numbers)
         size += -size % shape.parts
         padding = np.repeat(numbers[:1], size - len(numbers))
@@ -83,16 +79,16 @@ def collect_outputs(
         outputs = forward({name: batch[name] for name in names})
         if not isinstance(outputs, Mapping):
             outputs = {"logits": outputs}
-        kept = {}
+        arrays = {}
         for name, values in outputs.items():
             values = np.asarray(
                 values, np.float32 if values.dtype.kind == "f" else None
             )
-            kept[name] = values[: len(numbers)]
+            arrays[name] = values[: len(numbers)]
             if name in counts:  # without padding
-                pairs = zip(kept[name], counts[name][numbers], strict=True)
-                kept[name] = [row[:n] for row, n in pairs]
-        return kept
+                pairs = zip(arrays[name], counts[name][numbers], strict=True)
+                arrays[name] = [row[:n] for row, n in pairs]
+        return arrays
 
     results: dict[str, list] = {}
     done = zip(batches, in_threads(compute, batches, num_threads), strict=True)
@@ -115,7 +111,7 @@ def collect_outputs(
 def _bar(title: str, tokens: int) -> tqdm.tqdm:
     # A terminal is redrawn often; a log file gets a line now and then.
     interval = 0.5 if sys.stderr.isatty() else 10.0
-    # Tokens, as the shortest rows come first.
+    # Counts tokens, since the shortest rows come first.
     return tqdm.tqdm(
         total=tokens,
         desc=title,
@@ -140,12 +136,12 @@ def sorted_batches(
 
     Args:
         lengths: int `[R]`. Tokens of each row.
-        max_rows: int. Rows of a batch, at most.
-        max_tokens: int or None. Tokens of a batch, padding included, at most; but a
-            batch has at least one row.
-        step: int. Rows are padded to a multiple of it.
-        row_step: int. Rows are added to a batch up to a multiple of it, or to a power
-            of two below it. Batches that the tokens limit have such numbers of rows.
+        max_rows: Maximum number of rows of a batch.
+        max_tokens: Maximum number of tokens of a batch, padding included; but a batch
+            has at least one row.
+        step: Rows are padded to a multiple of it.
+        row_step: If `max_tokens` limits a batch, its number of rows is a multiple of
+            this, or a power of two below it.
     """
     order = np.argsort(lengths, kind="stable")
     padded = -(-lengths[order] // step) * step
@@ -168,10 +164,7 @@ def in_threads(
 ) -> Iterator[Any]:
     """Yields the results of a function in the order of the items.
 
-    Args:
-        function: callable. Of one item.
-        items: sequence.
-        num_threads: int. 1 for this thread alone.
+    With `num_threads` 1, only the current thread is used.
     """
     if num_threads == 1:
         yield from map(function, items)

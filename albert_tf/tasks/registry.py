@@ -11,13 +11,9 @@ TASKS: dict[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """Returns the task of that name.
+    """Returns the task of that name; "SST-2" and "STS_B" are accepted spellings.
 
-    Args:
-        name: str. A key of `TASKS`; spellings such as "SST-2" and "STS_B" are accepted.
-
-    Raises:
-        UsageError: If there is no such task.
+    Raises `UsageError` if there is no such task.
     """
     key = name.strip().lower().replace("-", "").replace("_", "")
     require(key in TASKS, f"task must be one of {', '.join(TASKS)}", name)
@@ -27,13 +23,9 @@ def find_task(name: str) -> Task:
 def find_recipe(name: str) -> Recipe:
     """Returns the recipe of a task, for training a classifier on a table.
 
-    Args:
-        name: str. Name of a task of single-label classification that has a recipe.
-
-    Raises:
-        UsageError: If there is no such recipe. Rows of Table 14 for other kinds of
-            tasks (stsb, squad1, ...) are refused too: a classifier trained with them
-            would look like a result of that task.
+    Raises `UsageError` if the task has no recipe, or if it is for another kind of task
+    (stsb, squad1, ...): a classifier trained with such a row of Table 14 would look
+    like a result of that task.
     """
     recipes = {
         task.name: task.recipe

@@ -1,9 +1,9 @@
 """The task of a fine-tuned model, as it is saved with the model.
 
 A model carries `task`, a dict with the `name` of its task, the `metric` that selected
-it, the `options` with which examples become rows, and of two labels the
-`positive_label`. Models of other packages have none; their head decides what they can
-answer.
+it, the `options` with which examples become rows, and for two labels the
+`positive_label`. Models of other packages have no such dict; their head decides which
+tasks they can answer.
 """
 
 import dataclasses
@@ -22,11 +22,7 @@ from albert_tf.tasks.text_classification import table_task
 
 
 def describe(task: Task) -> dict[str, Any]:
-    """Returns what is saved with a model, ready for JSON.
-
-    Args:
-        task: `Task`.
-    """
+    """Returns the record of a task that is saved with a model, ready for JSON."""
     options = dataclasses.asdict(task.options)
     del options["on_bad_input"]
     described = {
@@ -46,12 +42,10 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     """Returns the task that a model was fine-tuned on, with the model's labels.
 
     Args:
-        model: keras.Model. Its `task`, `labels` and `max_seq_length` are used as far
-            as it has them.
-        head: str. Name of its head.
-        problem_type: str or None. What its logits mean.
-        name: str. Name of another task to use the model for; it must have the same
-            head.
+        model: keras.Model. Its `task`, `labels` and `max_seq_length` are used if
+            present.
+        problem_type: Meaning of its logits.
+        name: Name of another task to use the model for; it must have the same head.
 
     Raises:
         UsageError: If the task has another head.
@@ -60,7 +54,7 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     saved = getattr(model, "task", None) or {}
     try:
         name = name or str(saved.get("name", TABLE))
-        # What to do with bad input is up to each command.
+        # Each command decides how to handle bad input.
         options = {
             field.name: saved["options"][field.name]
             for field in dataclasses.fields(Options)
@@ -79,8 +73,8 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     else:
         task = registry.find_task(name)
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
-        rule = f"task: {task.name} needs a model with the head {task.head}"
-        require(task.head == head or spans, f"{rule}, received one with {head}")
+        message = f"task: {task.name} needs a model with the head {task.head}"
+        require(task.head == head or spans, f"{message}, received one with {head}")
         if task.labels:
             count = getattr(model, "num_labels", None)
             labels, note = match_labels(labels, task, num_labels=count)
@@ -107,21 +101,21 @@ def may_lack_answers(task: Task) -> bool:
 def _own_task(
     head: str, labels: tuple[str, ...], problem_type: str | None, positive: Any
 ) -> Task:
-    """Returns the task of a table, or what comes nearest to a model's head."""
+    """Returns the task of a table, or the closest one to a model's head."""
     kind = HEADS[head].answers if head else VECTORS
     if kind == LABELS:
         task = table_task(labels, problem_type=problem_type or SINGLE_LABEL)
         if task.positive_label is None:
             return task
-        # F1 is about the same label as in training; for models of other packages about
-        # the last one of the sorted labels, as for a new table.
+        # F1 refers to the same label as in training; for models of other packages to
+        # the last of the sorted labels, as for a new table.
         positive = positive if positive in labels else sort_labels(labels)[-1]
         return dataclasses.replace(task, positive_label=positive)
     if kind == TAGS:
         return tagging.tagging_task(TABLE, labels)
     if kind == CHOICES:
         return multiple_choice.choice_task(TABLE)
-    found = [task for task in squad.TASKS if task.head == head]
-    rule = "model: expected a model that was fine-tuned, received one with the head"
-    require(found, f"{rule} {head or 'none'}")
-    return found[0]
+    candidates = [task for task in squad.TASKS if task.head == head]
+    message = "model: expected a model that was fine-tuned, received one with the head"
+    require(candidates, f"{message} {head or 'none'}")
+    return candidates[0]

@@ -4,9 +4,9 @@ Official files: `train-v1.1.json`, `dev-v1.1.json`, `train-v2.0.json`, `dev-v2.0
 
 Not copied from the original (`run_squad_v2.py`): it searches the best threshold on the
 dev set, rewrites the predictions with it, then empties every answer whose null score is
-above 1, and picks checkpoints by the result. Here `f1` of SQuAD 2.0 is that of the
-answers as they are written, with a threshold chosen on held-back training articles;
-`best_f1` uses the best threshold of the evaluated questions, for comparison.
+above 1, and picks checkpoints by the result. Here `f1` of SQuAD 2.0 scores the answers
+as they are written, with a threshold chosen on held-back training articles; `best_f1`
+uses the best threshold of the evaluated questions, for comparison.
 """
 
 import dataclasses
@@ -31,21 +31,21 @@ from albert_tf.tasks.task import (
     Task,
 )
 
-# Share of the training questions that choose the threshold of SQuAD 2.0.
+# Share of the training questions on which the threshold of SQuAD 2.0 is chosen.
 HELD_BACK = 0.05
 
 
 class SquadTask(Task):
     """How questions become rows, and outputs answers; see `task.Task`.
 
-    Whether a question may have no answer is known by the examples (`unanswerable`),
-    and the head by the names of the outputs.
+    The examples know whether a question may have no answer (`unanswerable`), and the
+    names of the outputs show which head the model has.
     """
 
     def to_evaluate(self, examples) -> Questions:
-        """Returns the questions as they are scored.
+        """Returns the questions to score.
 
-        One that is too long for a window can be, although it cannot be trained on.
+        A question whose answer fits no window can be scored, but not trained on.
         """
         return dataclasses.replace(examples, training=False)
 
@@ -60,8 +60,8 @@ class SquadTask(Task):
     def compare(self, examples, answers) -> dict[str, float]:
         """Returns the official scores of the answers as they are written.
 
-        For SQuAD 2.0 also `null_threshold`, the best thresholds of these very
-        questions, and `majority_f1`: the score of answering none of them.
+        For SQuAD 2.0 also `null_threshold`, the best thresholds for these very
+        questions, and `majority_f1`: the score of leaving all of them unanswered.
         """
         gold = _gold(examples)
         written = dict(zip(answers.ids, answers.texts, strict=True))
@@ -79,9 +79,9 @@ class SquadTask(Task):
         """Returns the names of the scores that can select a model."""
         if not examples.unanswerable:
             return ["exact_match", "f1"]
-        found = {bool(answers) for answers in examples.labels or []}
+        has_answers = {bool(answers) for answers in examples.labels or []}
         groups = [
-            n for has, n in ((True, "HasAns_"), (False, "NoAns_")) if has in found
+            n for has, n in ((True, "HasAns_"), (False, "NoAns_")) if has in has_answers
         ]
         prefixes = ["", *groups, "best_"]
         return [f"{prefix}{name}" for prefix in prefixes for name in ("exact", "f1")]
@@ -91,7 +91,7 @@ class SquadTask(Task):
         return [(item.article, bool(item.answers)) for item in examples.items]
 
     def hold_back(self, examples, seed) -> tuple[Questions, Questions | None]:
-        """Holds some articles of SQuAD 2.0 back, to choose the threshold."""
+        """Holds back some articles of SQuAD 2.0, to choose the threshold on them."""
         if not examples.unanswerable:
             return examples, None
         if len({item.article for item in examples.items}) < 2:
@@ -105,15 +105,15 @@ class SquadTask(Task):
 
     def calibrate(self, examples, encoded, outputs) -> Task:
         """Returns the task with the threshold that is best on these examples."""
-        found = make_answers(examples, encoded, outputs, self.options)
-        if found.null_scores is None:
+        answers = make_answers(examples, encoded, outputs, self.options)
+        if answers.null_scores is None:
             return self
         gold = _gold(examples)
-        threshold = squad_metrics.calibrate_threshold(gold, *_best(found))
+        threshold = squad_metrics.calibrate_threshold(gold, *_best(answers))
         return self.with_options(null_threshold=threshold)
 
     def collapse(self, examples, answers) -> str:
-        """Returns how the answers show that training collapsed, or an empty string."""
+        """Returns a message describing signs of collapse, or an empty string."""
         texts = answers.texts
         if len(texts) < 2 or examples.labels is None:
             return ""
@@ -149,8 +149,8 @@ class SquadTask(Task):
     def report(self, examples, answers, encoded) -> dict:
         """Returns groups, calibration and worst errors.
 
-        `groups` compares questions with and without an answer. The score of an error is
-        the F1 of the answer; among equal ones, the most confident error is the worst.
+        `groups` compares questions with and without an answer. Errors are ranked by the
+        F1 of the answer; on a tie, the more confident error comes first.
         """
         if examples.labels is None:
             return {}
@@ -192,7 +192,7 @@ def _gold(examples: Questions) -> dict[str, list[str]]:
 
 
 def _best(answers: Answers) -> tuple[dict[str, str], dict[str, float]]:
-    """Returns the best texts, regardless of the null scores, and these, by id."""
+    """Returns, by id, the best texts regardless of null scores, and these scores."""
     best = (candidate.text for candidate in answers.best)
     columns = (best, answers.null_scores)
     return tuple(dict(zip(answers.ids, column, strict=True)) for column in columns)
@@ -201,8 +201,8 @@ def _best(answers: Answers) -> tuple[dict[str, str], dict[str, float]]:
 def _confidence(answers: Answers, i: int, text: str) -> float:
     """Returns the probability of the answer that was written.
 
-    The beam head has a probability of no answer, separate from those of the answers;
-    the list of the 2-logit head holds both.
+    The beam head has a separate probability of no answer; the list of the 2-logit head
+    includes "no answer".
     """
     among = sum(c.probability for c in answers.nbest[i] if c.text == text)
     if answers.null_scores is None or not answers.is_beam:

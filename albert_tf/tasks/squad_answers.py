@@ -2,9 +2,10 @@
 
 Follows the original's `write_predictions_v1` and `_v2` (`squad_utils.py`). For the
 2-logit head on SQuAD 2.0, which the original does not have, the null score is Hugging
-Face's: the logits of `[CLS]` minus those of the best answer. Unlike there, an answer
-counts only in the window that gives its start the most context, so that overlapping
-windows do not list it twice. Padding is never among the best starts and ends.
+Face's: the logits of `[CLS]` minus the logits of the best answer. Unlike there, an
+answer counts only in the window that gives its start the most context, so that
+overlapping windows do not list it twice. Padding is never among the best starts and
+ends.
 
 Legend: `N` questions, `R` rows, `S` starts and `E` ends per start of the beam head.
 """
@@ -21,7 +22,7 @@ from albert_tf.tasks.squad_features import max_context
 from albert_tf.tasks.squad_files import Questions
 from albert_tf.tasks.task import EncodedExamples, Options
 
-_IMPOSSIBLE = -1e6  # of a made-up answer where there is none
+_IMPOSSIBLE = -1e6  # score of a placeholder if there is no answer
 
 Outputs = Mapping[str, np.ndarray]
 
@@ -31,12 +32,12 @@ class Candidate:
     """A possible answer to a question.
 
     Attributes:
-        text: str. The part of the text, "" = there is no answer.
-        start_score: float. Logit or log-probability of its first token.
-        end_score: float. The same of its last token.
-        probability: float. Softmax of the sum of both over the listed candidates.
-        start: int. First character in the text; -1 without answer.
-        end: int. Character after its last; -1 without answer.
+        text: The part of the text, "" = there is no answer.
+        start_score: Logit or log-probability of its first token.
+        end_score: Logit or log-probability of its last token.
+        probability: Softmax of the sum of both over the listed candidates.
+        start: First character in the text; -1 without answer.
+        end: End of the answer (exclusive); -1 without answer.
     """
 
     text: str
@@ -57,14 +58,12 @@ class Answers:
     """Answers to `N` questions.
 
     Attributes:
-        ids: list of str. Ids of the questions.
-        best: list of `Candidate`. The best answer, regardless of the null score.
-        nbest: list of lists of `Candidate`. Best first.
-        null_scores: list of float or None. How certain it is that there is no answer;
-            None for SQuAD 1.1.
-        threshold: float. A question is answered if its null score is not above it.
-        is_beam: bool. Whether the scores are log-probabilities of the beam head, whose
-            list does not hold "no answer"; else they are logits.
+        best: The best answer, regardless of the null score.
+        nbest: Answers to each question, best first.
+        null_scores: Certainty that there is no answer; None for SQuAD 1.1.
+        threshold: A question is answered if its null score is not above it.
+        is_beam: Whether the scores are log-probabilities of the beam head, whose list
+            does not include "no answer"; otherwise they are logits.
     """
 
     ids: list[str]
@@ -91,11 +90,10 @@ def make_answers(
     """Returns the answers to questions.
 
     Args:
-        questions: `Questions`. Of SQuAD 1.1 or 2.0, as `unanswerable` says.
-        encoded: `EncodedExamples`. From `encode_questions`.
-        outputs: dict. Outputs of a model for all rows (see `task.Task`), with 2
-            logits or of the beam head.
-        options: `Options`.
+        questions: Of SQuAD 1.1 or 2.0, depending on `unanswerable`.
+        encoded: From `encode_questions`.
+        outputs: Outputs of a model for all rows (see `task.Task`), with 2 logits or
+            from the beam head.
 
     Raises:
         DataError: If an output is not finite.
@@ -136,20 +134,20 @@ def make_answers(
 def _logit_pairs(outputs: Outputs, part: slice, count: int) -> tuple:
     """Returns pairs of the best starts and the best ends of a row.
 
-    Their tokens and raw logits, and those of `[CLS]` in sum.
+    The result holds their tokens and raw logits, and the sum of the logits of `[CLS]`.
     """
     columns = (outputs["start_logits"][part], outputs["end_logits"][part])
     start, end = (np.asarray(column, np.float64) for column in columns)
-    # A stable sort: the earlier position on a tie.
+    # A stable sort prefers the earlier position on a tie.
     starts, ends = (np.argsort(-x, kind="stable")[:count] for x in (start, end))
     starts, ends = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
     return starts, ends, start[starts], end[ends], start[0] + end[0]
 
 
 def _beam_pairs(outputs: Outputs, row: int) -> tuple:
-    """Returns the pairs of the beam head of a row.
+    """Returns the beam head's pairs of starts and ends for a row.
 
-    Their tokens and log-probabilities, and the logit of "there is no answer".
+    The result holds their tokens and log-probabilities, and the logit of "no answer".
     """
     names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
     starts, first, ends, last = (np.asarray(outputs[name][row]) for name in names)
@@ -166,7 +164,7 @@ def _of_question(
     item = questions.items[number]
     text, context = questions.contexts[item.context], windows.contexts[item.context]
     owner = max_context(windows.first[rows], windows.size[rows])
-    found, nulls = [], []
+    spans, nulls = [], []
     for window, row in enumerate(rows):
         if "start_log_probs" in outputs:
             *columns, null = _beam_pairs(outputs, row)
@@ -181,10 +179,10 @@ def _of_question(
         fits &= ends - starts < options.max_answer_length
         fits[fits] = owner[starts[fits]] == window
         columns = (column[fits].tolist() for column in (starts, ends, *columns[2:]))
-        found += zip(*columns, strict=True)
-    found.sort(key=lambda one: one[2] + one[3], reverse=True)
+        spans += zip(*columns, strict=True)
+    spans.sort(key=lambda one: one[2] + one[3], reverse=True)
     listed: dict[str, Candidate] = {}
-    for start, end, first, second in found:
+    for start, end, first, second in spans:
         if len(listed) == options.n_best_size:
             break
         a, b = int(context.starts[start]), int(context.ends[end])
@@ -200,7 +198,7 @@ def _choose(
 ) -> tuple[Candidate, list[Candidate]]:
     """Returns the best answer and the n-best list, with probabilities."""
     if unanswerable and not is_beam:
-        # Hugging Face's list holds "no answer" too, and its best answer has a text.
+        # Hugging Face's list includes "no answer", and its best answer has a text.
         found = [c for c in found if c.text]
         top = found[0] if found else Candidate("", _IMPOSSIBLE, _IMPOSSIBLE)
         found.append(Candidate("", null / 2, null / 2))
@@ -213,9 +211,9 @@ def _choose(
     return listed[0], listed
 
 
-def _with_probabilities(found: list[Candidate]) -> list[Candidate]:
-    shares = metrics.softmax(np.array([c.score for c in found])).tolist()
+def _with_probabilities(listed: list[Candidate]) -> list[Candidate]:
+    shares = metrics.softmax(np.array([c.score for c in listed])).tolist()
     return [
         dataclasses.replace(c, probability=p)
-        for c, p in zip(found, shares, strict=True)
+        for c, p in zip(listed, shares, strict=True)
     ]

@@ -28,7 +28,7 @@ class Context:
     Attributes:
         ids: int32 `[P]`.
         starts: int32 `[P]`. First character of each token in the text.
-        ends: int32 `[P]`. Character after its last.
+        ends: int32 `[P]`. End of each token (exclusive).
     """
 
     ids: np.ndarray
@@ -38,10 +38,10 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """What turns positions in rows into parts of the texts; `EncodedExamples.detail`.
+    """Maps positions in rows to parts of the texts; `EncodedExamples.detail`.
 
     Attributes:
-        contexts: dict. `Context` by index of the text in `Questions.contexts`.
+        contexts: `Context` by index of the text in `Questions.contexts`.
         question: int32 `[R]`. Index of each row's question.
         first: int32 `[R]`. Token of the text at which the window begins.
         size: int32 `[R]`. Number of tokens of the text in the window.
@@ -54,11 +54,9 @@ class Windows:
 
 
 def check_options(options: Options, special: int = 3) -> None:
-    """Raises a UsageError if the sizes leave no room for a text.
+    """Raises a `UsageError` if the sizes leave no room for a text.
 
-    Args:
-        options: `Options`.
-        special: int. Number of special tokens in a row.
+    `special` is the number of special tokens in a row.
     """
     for name in ("max_query_length", "n_best_size", "max_answer_length"):
         value = getattr(options, name)
@@ -82,12 +80,8 @@ def check_options(options: Options, special: int = 3) -> None:
 def with_room(options: Options, special: int = 3) -> Options:
     """Returns options that leave room for a text, for models without a record.
 
-    The usual sizes are kept if they fit. Otherwise a question takes at most a quarter
-    of a row, and windows overlap by half.
-
-    Args:
-        options: `Options`.
-        special: int. Number of special tokens in a row.
+    The usual sizes are kept if they fit in a row with `special` special tokens.
+    Otherwise a question gets at most a quarter of a row, and windows overlap by half.
     """
     room = options.max_seq_length - special
     if options.doc_stride <= room - options.max_query_length:
@@ -102,14 +96,9 @@ def encode_questions(
 ) -> EncodedExamples:
     """Returns the windows of questions, one unit each, with targets if known.
 
-    The target of a window is the whole answer if the window holds it, and otherwise
+    The target of a window is the answer if the window contains it whole, and otherwise
     `[CLS]` at both ends with `is_impossible` 1, in SQuAD 1.1 too. In evaluation the
     first correct answer is the target of the loss.
-
-    Args:
-        questions: `Questions`.
-        tokenizer: `Tokenizer`.
-        options: `Options`.
 
     Returns:
         `EncodedExamples` with `detail: Windows`. Questions that cannot be trained on
@@ -129,16 +118,16 @@ def encode_questions(
     }
     ids, splits = tokenizer.encode_batch_flat([q.text for q in items])
     lengths = np.diff(splits)
-    kept = np.minimum(lengths, options.max_query_length)
-    windows, positions = _cut(questions, contexts, kept.tolist(), special, options)
-    rows = _rows(windows, items, (ids, splits[:-1], kept), tokenizer)
+    limited = np.minimum(lengths, options.max_query_length)
+    windows, positions = _cut(questions, contexts, limited.tolist(), special, options)
+    rows = _rows(windows, items, (ids, splits[:-1], limited), tokenizer)
     targets = {}
     if questions.labelled:
         names = (features.START_POSITIONS, features.END_POSITIONS)
         targets = dict(zip(names, positions.T.copy(), strict=True))
-        # `[CLS]` is at 0; no answer can be.
+        # Position 0 is `[CLS]`, where no answer can start.
         targets[features.IS_IMPOSSIBLE] = (positions[:, 0] == 0).astype(np.int32)
-    truncated = lengths > kept
+    truncated = lengths > limited
     return EncodedExamples(
         rows, np.arange(len(rows) + 1), targets, truncated, detail=windows
     )
@@ -147,7 +136,7 @@ def encode_questions(
 def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Returns the window that gives each token of a text the most context.
 
-    That is the window with the largest `min(tokens to the left, tokens to the right) +
+    This is the window with the largest `min(tokens to the left, tokens to the right) +
     0.01 * tokens in the window`, the first one on a tie (the original's
     `_check_is_max_context`).
 
@@ -176,11 +165,8 @@ def _cut(
     """Returns the windows, and the first and last token of their answers, `[R, 2]`.
 
     Args:
-        questions: `Questions`.
-        contexts: dict. `Context` of each text by its index.
-        queries: list of int. Number of tokens of each question in its rows.
-        special: int. Number of special tokens in a row, the last one after the text.
-        options: `Options`.
+        queries: Number of tokens of each question in its rows.
+        special: Number of special tokens in a row, the last one after the text.
     """
     bad, rows, misplaced = BadRows(options.on_bad_input), [], []
     for i, (question, query) in enumerate(zip(questions.items, queries, strict=True)):
@@ -191,7 +177,7 @@ def _cut(
         budget, length = options.max_seq_length - query - special, len(context.ids)
         windows = []
         stride = options.doc_stride
-        # Up to the window that holds the last token; a text without any has one.
+        # Stops at the window with the last token; a text without tokens has one window.
         for first in range(0, max(length - budget + stride, 1), stride):
             size = min(length - first, budget)
             held = answer and first <= answer[0] and answer[1] < first + size
@@ -205,8 +191,8 @@ def _cut(
         else:
             rows += windows
     warn_of_skipped(questions.path, bad.counts, bad.first)
-    rule = f"{questions.path}: expected questions with a window, received none"
-    require(rows, f"{rule}; the first one: {bad.first}", error=DataError)
+    message = f"{questions.path}: expected questions with a window, received none"
+    require(rows, f"{message}; the first one: {bad.first}", error=DataError)
     if misplaced:
         logging.warning(
             "%s: %d answers are not at their answer_start; they are scored by their "
@@ -218,7 +204,7 @@ def _cut(
 
 
 def _answer(question: Question, text: str, context: Context) -> tuple[int, int] | None:
-    """Returns the first and last token of the answer, or None if there is none."""
+    """Returns the first and last token of the answer, or None if there is no answer."""
     if question.answers:
         answer, start = question.answers[0]
         if answer and 0 <= start <= len(text) and text.startswith(answer, start):
@@ -231,7 +217,7 @@ def _answer(question: Question, text: str, context: Context) -> tuple[int, int] 
 
 
 def _no_window(question: Question, answer, budget: int) -> str:
-    """Returns the reason why no window of a question has its answer."""
+    """Returns the reason why no window of a question contains its answer."""
     if answer is None:
         return f"{_place(question)}: expected an answer with tokens, received none"
     return (
@@ -247,13 +233,13 @@ def _place(question: Question) -> str:
 
 def _rows(windows: Windows, items, queries, tokenizer: Tokenizer) -> EncodedTexts:
     """Joins the tokens of the rows."""
-    ids, starts, kept = queries
+    ids, starts, counts = queries
     used = list(windows.contexts)
     texts = [windows.contexts[i].ids for i in used]
     begins = dict(zip(used, np.cumsum([0, *map(len, texts)]), strict=False))
     begins = np.array([begins[items[i].context] for i in windows.question])
     return join_segments(
         tokenizer,
-        (ids, starts[windows.question], kept[windows.question]),
+        (ids, starts[windows.question], counts[windows.question]),
         (np.concatenate(texts), begins + windows.first, windows.size),
     )

@@ -1,6 +1,6 @@
 """Questions about texts, and how SQuAD's JSON files, 1.1 and 2.0, are read.
 
-What a file must look like is checked strictly; more so for questions to train on.
+The format is checked strictly, and more strictly for questions to train on.
 """
 
 import collections
@@ -25,15 +25,13 @@ class Question:
     """A question about a text.
 
     Attributes:
-        id: str. Its id in the file.
-        text: str. The question.
-        context: int. Index of the text in `Questions.contexts`.
-        answers: tuple of (str, int). Correct answers, and where each starts in the
-            text, in characters. Empty if the text does not answer the question, or if
-            the answer is not known.
-        is_impossible: bool. Whether the text does not answer the question.
-        article: str. Title of the article that the text is from.
-        where: str. Place in the file, for messages.
+        context: Index of the text in `Questions.contexts`.
+        answers: tuple of (str, int). Correct answers, and the character of the text at
+            which each starts. Empty if the text does not answer the question, or if the
+            answer is not known.
+        is_impossible: Whether the text does not answer the question.
+        article: Title of the article that the text is from.
+        where: Place in the file, for messages.
     """
 
     id: str
@@ -50,13 +48,12 @@ class Questions:
     """Examples of question answering.
 
     Attributes:
-        path: str. File they were read from, for messages.
-        contexts: list of str. The texts, which questions share.
-        items: list of `Question`.
-        unanswerable: bool. Whether some questions may have no answer in their text
-            (SQuAD 2.0).
-        training: bool. Whether they are to be trained on.
-        labelled: bool. Whether the correct answers are known.
+        path: File they were read from, for messages.
+        contexts: The texts, which questions share.
+        unanswerable: Whether some questions may have no answer in their text (SQuAD
+            2.0).
+        training: Whether they are to be trained on.
+        labelled: Whether the correct answers are known.
     """
 
     path: str
@@ -76,16 +73,16 @@ class Questions:
 
     @property
     def labels(self) -> list[list[str]] | None:
-        """The correct answers to every question, [] = it has none."""
+        """The correct answers to every question, [] = there is none."""
         if not self.labelled:
             return None
         return [[text for text, _ in item.answers] for item in self.items]
 
     def select(self, rows: Sequence[int]) -> "Questions":
-        """Returns the questions of these indices, with the texts they are about.
+        """Returns the questions with these indices, and the texts they are about.
 
-        Training questions keep all texts: the digests by which a run that continues
-        knows its examples cover them.
+        Training questions keep all texts, because the digest by which a continued run
+        recognizes its examples includes them.
         """
         items = [self.items[i] for i in rows]
         if self.training:
@@ -100,10 +97,8 @@ class Questions:
 def ask(questions: Sequence[str], contexts: Sequence[str], unanswerable: bool):
     """Returns questions to be answered, as `Questions` without labels.
 
-    Args:
-        questions: sequence of `N` str.
-        contexts: sequence of `N` str. The text that each question is about.
-        unanswerable: bool. Whether a question may have no answer.
+    `contexts` holds the text of each question; if `unanswerable`, there may be no
+    answer.
     """
     distinct = {text: i for i, text in enumerate(dict.fromkeys(contexts))}
     items = [
@@ -118,13 +113,8 @@ def held_back_articles(
 ) -> tuple[Questions, Questions]:
     """Splits training questions by article, so that no text is in both parts.
 
-    Args:
-        questions: `Questions`. To be trained on, about two articles or more.
-        fraction: float in (0, 1). Share of the questions to hold back, at least.
-        seed: int. Seed of the draw of articles.
-
-    Returns:
-        The questions to train on, and those held back, which are for evaluation.
+    The second part, which is for evaluation, has at least `fraction` of the questions.
+    They must be about at least two articles.
     """
     counts = collections.Counter(item.article for item in questions.items)
     articles = sorted(counts)
@@ -151,12 +141,11 @@ def read_questions(
     """Reads a file in SQuAD's format.
 
     Args:
-        path: str. JSON file, local or remote.
-        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
-        training: bool. Whether the questions are to be trained on: then each needs
-            exactly one answer, at its place in the text, or must be impossible.
-        on_bad_input: str. "stop" raises an error at a question that cannot be used,
-            "skip" leaves it out and counts it.
+        unanswerable: Whether questions may have no answer (SQuAD 2.0).
+        training: Whether the questions are to be trained on: then each needs exactly
+            one answer, at its place in the text, or must be impossible.
+        on_bad_input: "stop" raises an error at an unusable question, "skip" leaves it
+            out and counts it.
 
     Raises:
         DataError: If the file is not in this format.
@@ -164,8 +153,8 @@ def read_questions(
     path = os.fspath(path)
     articles = files.read_json(path).get("data")
     if not isinstance(articles, list):
-        rule = f"{path}: not a SQuAD file: expected a list named data"
-        raise DataError(f"{rule}, received {shown(articles)}")
+        problem = f"{path}: not a SQuAD file: expected a list named data"
+        raise DataError(f"{problem}, received {shown(articles)}")
     reader = _Reader(path, unanswerable, training, on_bad_input)
     rows = ((f"data[{i}]", i, article) for i, article in enumerate(articles))
     return reader.questions(rows, reader.paragraphs, reader.asked)
@@ -174,8 +163,8 @@ def read_questions(
 class _Reader:
     """Collects the questions of one file.
 
-    It is taken apart level by level. What is on a level is a tuple: its place, what the
-    levels above say of it, and its content.
+    The file is taken apart level by level. An item of a level is a tuple of its place,
+    the values from the levels above, and its content.
     """
 
     def __init__(self, path, unanswerable: bool, training: bool, on_bad_input: str):
@@ -195,31 +184,31 @@ class _Reader:
         items = list(rows)
         warn_of_skipped(self.path, self.bad.counts, self.bad.first)
         first = f"; the first one: {self.bad.first}" if self.bad.first else ""
-        rule = f"{self.path}: expected questions, received none{first}"
-        require(items, rule, error=DataError)
-        known = any(item.answers or item.is_impossible for item in items)
-        if known and not self.training:
+        message = f"{self.path}: expected questions, received none{first}"
+        require(items, message, error=DataError)
+        labelled = any(item.answers or item.is_impossible for item in items)
+        if labelled and not self.training:
             items = self._scored(items)
-        kind = (self.unanswerable, self.training, known or self.training)
+        kind = (self.unanswerable, self.training, labelled or self.training)
         return Questions(self.path, list(self.contexts), items, *kind)
 
     def paragraphs(self, row: tuple[str, int, Any]) -> list[tuple]:
         """Returns the paragraphs of an article."""
         where, number, article = row
-        found = _field(article, "paragraphs", list)
+        parts = _field(article, "paragraphs", list)
         title = article.get("title")
         title = title if title and isinstance(title, str) else f"article {number}"
-        return [(f"{where}.paragraphs[{i}]", title, x) for i, x in enumerate(found)]
+        return [(f"{where}.paragraphs[{i}]", title, x) for i, x in enumerate(parts)]
 
     def asked(self, row: tuple[str, str, Any]) -> list[tuple]:
-        """Returns what is asked about a paragraph."""
+        """Returns the questions about a paragraph."""
         where, title, paragraph = row
         context = self._context(paragraph)
-        found = _field(paragraph, "qas", list)
-        return [(f"{where}.qas[{i}]", title, context, x) for i, x in enumerate(found)]
+        parts = _field(paragraph, "qas", list)
+        return [(f"{where}.qas[{i}]", title, context, x) for i, x in enumerate(parts)]
 
     def of_tfds(self, row: tuple[str, dict]) -> list[tuple]:
-        """Returns what is asked in a row of TensorFlow Datasets."""
+        """Returns the question in a row of TensorFlow Datasets."""
         where, content = row
         context, title = self._context(content), content.get("title")
         answers = content.get("answers")
@@ -240,14 +229,14 @@ class _Reader:
         return context
 
     def _place(self, row: tuple) -> str:
-        """Returns where something is, and of a question its id."""
+        """Returns the place of an item, with the id if it is a question."""
         where, *_, content = row
         name = content.get("id") if isinstance(content, dict) else None
         shown_id = f" (id {shown(name)})" if isinstance(name, str) else ""
         return f"{self.path}: {where}{shown_id}"
 
     def _scored(self, items: list[Question]) -> list[Question]:
-        """Returns questions that count as impossible if they have no answers."""
+        """Returns questions to score; those without answers count as impossible."""
         for item in items:
             require(
                 item.answers or self.unanswerable,
@@ -271,15 +260,15 @@ class _Reader:
         self.ids.add(name, where)
         text = _field(qa, "question", str)
         impossible = _field(qa, "is_impossible", bool, False)
-        found = []
+        listed = []
         if "answers" in qa or self.training:
-            found = _field(qa, "answers", list)
+            listed = _field(qa, "answers", list)
         answers = tuple(
             tuple(
                 _field(answer, key, kind, of=f"answers[{i}]")
                 for key, kind in (("text", str), ("answer_start", int))
             )
-            for i, answer in enumerate(found)
+            for i, answer in enumerate(listed)
         )
         if self.training:
             self._check(context, answers, impossible)
@@ -287,7 +276,7 @@ class _Reader:
         return [Question(name, *about, where)]
 
     def _check(self, context: str, answers, impossible: bool) -> None:
-        """Raises a DataError if a question cannot be trained on."""
+        """Raises a `DataError` if a question cannot be trained on."""
         if impossible and not self.unanswerable:
             raise DataError(
                 "expected an answer, as every question of SQuAD 1.1 has, received "
@@ -298,8 +287,8 @@ class _Reader:
             raise DataError(f"is_impossible, but has the answer {text}")
         if impossible:
             return
-        rule = "expected exactly one answer in training"
-        require(len(answers) == 1, rule, len(answers), error=DataError)
+        message = "expected exactly one answer in training"
+        require(len(answers) == 1, message, len(answers), error=DataError)
         text, start = answers[0]
         require(text.strip(), "expected an answer with text", text, error=DataError)
         if not 0 <= start <= len(context) or not context.startswith(text, start):
@@ -311,7 +300,7 @@ class _Reader:
 
 
 def _field(content: Any, name: str, kind: type, default: Any = None, of: str = ""):
-    """Returns a field of an object, if both are of the right kind."""
+    """Returns a field of an object, after checking the types of both."""
     value = expect(content, dict, of).get(name, default)
     return expect(value, kind, f"{of}.{name}" if of else name)
 
@@ -321,8 +310,8 @@ class SquadSource(FileSource):
     """A file in SQuAD's format.
 
     Attributes:
-        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
-        training: bool. Whether the questions are to be trained on.
+        unanswerable: Whether questions may have no answer (SQuAD 2.0).
+        training: Whether the questions are to be trained on.
     """
 
     unanswerable: bool

@@ -1,6 +1,6 @@
 """Scores of SQuAD 1.1 and 2.0, as the official evaluation scripts compute them.
 
-Written from the scripts' behaviour (`evaluate-v1.1.py`, `evaluate-v2.0.py`), down to
+Written from the scripts' behaviour (`evaluate-v1.1.py`, `evaluate-v2.0.py`), including
 the rounding of their sums, so that scores are equal and not only close. All scores are
 percentages.
 """
@@ -28,17 +28,14 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_score(gold: str, prediction: str) -> int:
-    """Returns whether two answers are equal once normalized, 0 or 1."""
+    """Returns 1 if two answers are equal once normalized, and 0 otherwise."""
     return int(normalize_answer(gold) == normalize_answer(prediction))
 
 
 def f1_score(gold: str, prediction: str, both_empty: float = 1.0) -> float:
     """Returns the F1 of the words of two normalized answers.
 
-    Args:
-        gold: str. A correct answer.
-        prediction: str. The answer to score.
-        both_empty: float. Result if neither has words: 1 in SQuAD 2.0, 0 in 1.1.
+    `both_empty` is the result if neither has words: 1 in SQuAD 2.0, 0 in 1.1.
     """
     expected = normalize_answer(gold).split()
     received = normalize_answer(prediction).split()
@@ -53,14 +50,11 @@ def f1_score(gold: str, prediction: str, both_empty: float = 1.0) -> float:
 
 
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
-    """Returns the scores of SQuAD 1.1.
+    """Returns the scores of SQuAD 1.1, `exact_match` and `f1`.
 
     Args:
-        gold: dict. The correct answers to each question, by id.
-        predictions: dict. The predicted answer by id; a missing one scores 0.
-
-    Returns:
-        dict with `exact_match` and `f1`.
+        gold: The correct answers to each question, by id.
+        predictions: The predicted answer by id; a missing one scores 0.
 
     Raises:
         DataError: If there are no questions, or one has no correct answer.
@@ -81,18 +75,17 @@ def evaluate_v2(
     """Returns the scores of SQuAD 2.0.
 
     Args:
-        gold: dict. The correct answers to each question, by id; [] = it has none.
-        predictions: dict. The predicted answer by id, "" = none. Questions without
-            prediction are left out.
-        null_scores: dict or None. By id, how certain it is that there is no answer
-            (`null_odds.json`). With it, the best thresholds are searched.
-        threshold: float. A question whose null score is above it counts as not
-            answered.
+        gold: The correct answers to each question, by id; [] = there is none.
+        predictions: The predicted answer by id, "" = none. Questions without prediction
+            are left out.
+        null_scores: Certainty that there is no answer, by id (`null_odds.json`). If
+            given, the best thresholds are searched.
+        threshold: A question whose null score is above it counts as not answered.
 
     Returns:
         dict with `exact`, `f1`, `total`; the same for questions with an answer
-        (`HasAns_*`) and without (`NoAns_*`), where there are any; with null scores
-        also `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+        (`HasAns_*`) and without (`NoAns_*`), if there are any; with null scores also
+        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
 
     Raises:
         DataError: If no question has a prediction.
@@ -107,8 +100,8 @@ def evaluate_v2(
         names = [n for n in exact if wanted is None or answerable[n] == wanted]
         if names:
             for name, scores in zip(("exact", "f1"), values, strict=True):
-                # The official script does not add up a group in the order of the file;
-                # `fsum` depends on no order.
+                # The official script does not sum a group in the order of the file;
+                # the result of `fsum` does not depend on the order.
                 add = math.fsum if prefix else _sum
                 total = add(scores[n] for n in names)
                 result[prefix + name] = 100.0 * total / len(names)
@@ -125,20 +118,16 @@ def raw_scores(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the exact score and the F1 of each question, from 0 to 1, by id.
 
-    Each is the maximum over the correct answers. In SQuAD 2.0, answers without words
-    are ignored and a question without any left has the answer "".
-
-    Args:
-        gold: dict. See `evaluate_v1`.
-        predictions: dict. See `evaluate_v1`.
-        unanswerable: bool. Whether by the rules of 2.0.
+    Each is the maximum over the correct answers (see `evaluate_v1` for the arguments).
+    In SQuAD 2.0 (`unanswerable`), answers without words are ignored, and a question
+    with no other answer has the answer "".
 
     Raises:
         DataError: If there is nothing to score.
     """
     exact, f1 = {}, {}
     for name, answers in gold.items():
-        given = predictions.get(name)
+        prediction = predictions.get(name)
         if unanswerable:
             if name not in predictions:
                 continue
@@ -150,10 +139,10 @@ def raw_scores(
             error=DataError,
         )
         exact[name], f1[name] = 0, 0.0
-        if given is not None:
-            exact[name] = max(exact_score(text, given) for text in answers)
+        if prediction is not None:
+            exact[name] = max(exact_score(text, prediction) for text in answers)
             both_empty = float(unanswerable)
-            f1[name] = max(f1_score(text, given, both_empty) for text in answers)
+            f1[name] = max(f1_score(text, prediction, both_empty) for text in answers)
     message = "expected predictions for the questions, received none"
     require(exact, message, error=DataError)
     return exact, f1
@@ -167,15 +156,13 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Searches the threshold with the best score (`find_best_thresh`).
 
-    It starts with no question answered, at the threshold 0, and answers them in the
-    order of their null scores. The official search may cut between questions of equal
-    null score, which no threshold can.
+    The search starts with no question answered, at the threshold 0, and answers them in
+    the order of their null scores. The official search may cut between questions of
+    equal null score, which no threshold can.
 
     Args:
-        scores: dict. Score of each answer if it is given, by id.
-        predictions: dict. The answers, by id.
-        null_scores: dict. By id.
-        answerable: dict. Whether each question has an answer, by id.
+        scores: Score of each answer if it is given, by id.
+        answerable: Whether each question has an answer, by id.
 
     Returns:
         The best score in percent, and the highest null score that is still answered.
@@ -196,20 +183,17 @@ def calibrate_threshold(
     predictions: Mapping[str, str],
     null_scores: Mapping[str, float],
 ) -> float:
-    """Chooses the threshold up to which a null score means that there is an answer.
+    """Returns the null score up to which questions should be answered.
 
-    Use it on questions that were neither trained on nor are reported: the best
-    threshold of the reported questions themselves is optimistic.
+    Use it on questions that are neither trained on nor reported: the best threshold of
+    the reported questions themselves is optimistic. The result is the middle between
+    the highest null score that is answered and the lowest that is not; questions of
+    equal null score are never separated.
 
     Args:
-        gold: dict. See `evaluate_v2`.
-        predictions: dict. The best answer to each question, by id, regardless of its
-            null score.
-        null_scores: dict. By id.
-
-    Returns:
-        float. Halfway between the highest null score that is answered and the lowest
-        that is not. Equal null scores are never torn apart.
+        gold: See `evaluate_v2`.
+        predictions: The best answer to each question, by id, regardless of its null
+            score.
 
     Raises:
         DataError: If no question has a prediction and a null score.
@@ -234,7 +218,7 @@ def calibrate_threshold(
 
 
 def _sum(scores: Iterable[float]) -> float:
-    """Adds up one by one; since Python 3.12, `sum` compensates what is lost."""
+    """Sums one by one; since Python 3.12, `sum` compensates rounding errors."""
     total = 0.0
     for score in scores:
         total += score
@@ -242,7 +226,7 @@ def _sum(scores: Iterable[float]) -> float:
 
 
 def _gain(name, scores, predictions, answerable) -> float:
-    """Returns what answering a question adds to the score."""
+    """Returns the change of the total score if a question is answered."""
     if answerable[name]:
         return scores[name]
     return -1 if predictions[name] else 0

@@ -2,9 +2,9 @@
 
 Legend: `N` sentences, `R` rows, `P` words of all sentences, `C` tags.
 
-The model reads the tag of a word off the word's first token. Every word is tokenized
-alone, as after another word, and every word gets a tag: one without tokens is read as
-`<unk>`, and a sentence that is too long continues in another row.
+The model predicts a word's tag at the word's first token. Every word is tokenized
+separately, as if it followed another word, and every word gets a tag: a word without
+tokens is read as `<unk>`, and a sentence that is too long continues in another row.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from albert_tf.tasks.task import (
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
-# More tags than this are rarely meant: often the wrong column was named.
+# More tags than this are rarely intended: often the wrong column was named.
 _MANY_TAGS = 300
 
 
@@ -38,8 +38,7 @@ class TaggingAnswers:
     """Tags for the words of `N` sentences.
 
     Attributes:
-        tags: list of list of str. Predicted tags.
-        scores: list of float arrays. Probability of each of them.
+        scores: list of float arrays. Probability of each predicted tag.
     """
 
     tags: list[list[str]]
@@ -50,10 +49,7 @@ class TaggingTask(Task):
     """The family of tagging tasks; see `task.Task`."""
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
-        """Returns rows `[CLS] words [SEP]`; see `task.Task`.
-
-        A sentence that does not fit continues, from the next word on, in another row.
-        Only a word that is longer than a row loses tokens.
+        """Returns rows `[CLS] words [SEP]`; see `task.Task` and `encode_words`.
 
         Raises:
             UsageError: If the length leaves no room for text.
@@ -80,7 +76,7 @@ class TaggingTask(Task):
     def compare(self, examples, answers) -> dict[str, float]:
         """Returns the task's metrics, `f1_surface`, and `majority_accuracy`.
 
-        `f1_surface` is the F1 of distinct entities; `majority_accuracy` the accuracy
+        `f1_surface` is the F1 of distinct entities; `majority_accuracy` is the accuracy
         of words if all had the most frequent tag, which for entities is `O`.
         """
         predicted = iob.in_iob2(answers.tags, self.labels)
@@ -89,8 +85,8 @@ class TaggingTask(Task):
             values["f1_surface"] = iob.surface_f1(
                 examples.tokens, examples.labels, predicted
             )
-        known = Counter(iob.flat(examples.labels))
-        values["majority_accuracy"] = max(known.values()) / known.total()
+        counts = Counter(iob.flat(examples.labels))
+        values["majority_accuracy"] = max(counts.values()) / counts.total()
         return values
 
     def metric_names(self, examples) -> list[str]:
@@ -100,68 +96,68 @@ class TaggingTask(Task):
         return [*self.metrics(tags, tags), *(["f1_surface"] if marked else [])]
 
     def strata(self, examples) -> list[tuple[int, list]]:
-        """Returns each sentence with the tags that occur in it."""
+        """Returns the index of each sentence with the tags that occur in it."""
         return [(i, sorted({*tags})) for i, tags in enumerate(examples.labels)]
 
     def collapse(self, examples, answers) -> str:
-        """Returns how the answers show that training collapsed; see `task.Task`."""
+        """Returns a message describing signs of collapse; see `task.Task`."""
         if examples.labels is None:
             return ""
         predicted = set(iob.flat(answers.tags))
-        known = set(iob.flat(examples.labels))
-        if len(predicted) == 1 and len(known) > 1:
+        correct = set(iob.flat(examples.labels))
+        if len(predicted) == 1 and len(correct) > 1:
             return f"the model gives every word the tag {predicted.pop()}"
         return ""
 
     def rows(self, examples, answers) -> list[dict]:
         """Returns the words and tags of each sentence."""
-        known = examples.labels or []
+        correct = examples.labels or []
         rows = zip(examples.ids, examples.tokens, answers.tags, strict=True)
         rows = [{"id": i, "tokens": w, "prediction": t} for i, w, t in rows]
-        for row, tags in zip(rows, known, strict=False):
+        for row, tags in zip(rows, correct, strict=False):
             row["label"] = tags
         return rows
 
     def cells(self, examples, answers) -> list[list[str]]:
-        """Returns CoNLL's columns, as conlleval reads them, an empty row for its end.
+        """Returns CoNLL's columns, as read by conlleval; an empty row ends a sentence.
 
-        They are the word, its known tag if there is one, and the predicted tag.
+        The columns are the word, its correct tag if known, and the predicted tag.
         """
-        known = [examples.labels] if examples.labels is not None else []
+        correct = [examples.labels] if examples.labels is not None else []
         rows = []
-        for words, *tags in zip(examples.tokens, *known, answers.tags, strict=True):
+        for words, *tags in zip(examples.tokens, *correct, answers.tags, strict=True):
             words = (" ".join(word.split()) for word in words)
             rows += [*map(list, zip(words, *tags, strict=True)), []]
         return rows
 
     def report(self, examples, answers, encoded) -> dict:
-        """Returns what a report shows; see `task.Task`.
+        """Returns the content of a report; see `task.Task`.
 
-        The confusion matrix and the calibration are of words, `per_class` is of types
-        of entities.
+        The confusion matrix and the calibration are about words, `per_class` is about
+        types of entities.
         """
         if examples.labels is None:
             return {}
         tags = iob.in_iob2(answers.tags, self.labels)
         answers = dataclasses.replace(answers, tags=tags)
-        known = iob.flat(examples.labels)
+        correct = iob.flat(examples.labels)
         predicted = iob.flat(answers.tags)
-        labels = list(dict.fromkeys([*self.labels, *known, *predicted]))
+        labels = list(dict.fromkeys([*self.labels, *correct, *predicted]))
         index = {label: i for i, label in enumerate(labels)}
-        cells = [[index[tag] for tag in tags] for tags in (known, predicted)]
+        cells = [[index[tag] for tag in tags] for tags in (correct, predicted)]
         scores = np.concatenate(answers.scores).tolist()
-        found = {
+        content = {
             "labels": labels,
             "confusion": metrics.confusion(*cells, len(index)),
             "calibration": [
                 [score, int(a == b)]
-                for score, a, b in zip(scores, known, predicted, strict=True)
+                for score, a, b in zip(scores, correct, predicted, strict=True)
             ],
             "errors": _errors(self, examples, answers, encoded.truncated),
         }
         if iob.mark_entities(self.labels):
-            found["per_class"] = iob.per_type(examples.labels, answers.tags)
-        return found
+            content["per_class"] = iob.per_type(examples.labels, answers.tags)
+        return content
 
 
 def tagging_task(
@@ -171,14 +167,14 @@ def tagging_task(
 ) -> Task:
     """Returns a task of tagging words.
 
-    Entities are scored by seqeval and the task selects by their F1; tags that mark no
-    entities are scored word by word and the task selects by accuracy.
+    Entities are scored by seqeval, and their F1 selects a model; tags that mark no
+    entities are scored word by word, and accuracy selects.
 
     Args:
-        name: str. Name of the task; "table" for the user's own data.
-        labels: sequence of str. The `C` tags in the order of the class indices, or
-            empty if the training data defines them (see `with_labels`).
-        splits: dict. `FileSource` of `TaggedExamples` by name of the split.
+        name: "table" for the user's own data.
+        labels: The `C` tags in the order of the class indices, or empty if the training
+            data defines them (see `with_labels`).
+        splits: `FileSource` of `TaggedExamples` by name of the split.
     """
     names = iob.standard_names(labels)
     labels = [names.get(label, label) for label in labels]
@@ -202,54 +198,51 @@ def with_labels(
 ) -> Task:
     """Returns the task with the tags of its data, unless it has tags.
 
-    They are sorted, `O` first. Tags that occur only in other splits are added, with a
-    warning: nothing teaches the model to predict them.
+    The tags are sorted, `O` first. Tags that occur only in other splits are added, with
+    a warning, because the model cannot learn to predict them.
 
     Args:
-        task: `Task`. Made by `tagging_task`.
-        train: `TaggedExamples`. The training data, with tags.
-        others: sequence of `TaggedExamples`. The data of other splits.
-        many_labels: bool. Whether to accept more than 300 tags.
+        many_labels: Whether to accept more than 300 tags.
 
     Raises:
         DataError: If there is only one tag, or the tags are class ids.
-        UsageError: If there are suspiciously many, or some of the task's tags mark
+        UsageError: If there are suspiciously many, or if some of the task's tags mark
             entities and others are of another form.
     """
     if task.labels:
         odd = iob.of_no_scheme(task.labels)
-        rule = "labels: expected only O, B-type and I-type, as other labels are"
-        require(not odd, rule, *odd[:1])
+        message = "labels: expected only O, B-type and I-type, as other labels are"
+        require(not odd, message, *odd[:1])
         return task
-    found = set(iob.flat(train.labels))
-    if class_ids.are_ids(found):
-        ids = ", ".join(sorted(found, key=int))
+    used = set(iob.flat(train.labels))
+    if class_ids.are_ids(used):
+        ids = ", ".join(sorted(used, key=int))
         raise DataError(
             f"{train.path}: the tags are class ids, {ids:.60}, without names; give the "
             "names in the order of the ids, as --labels=O,B-PER,I-PER or one per line "
             "in a file labels.txt next to the data"
         )
     for other in others:
-        more = set(iob.flat(other.labels or [])) - found
+        more = set(iob.flat(other.labels or [])) - used
         if more:
             names = ", ".join(sorted(more))
             logging.warning(
                 "%s: the tags %s do not occur in %s", other.path, names, train.path
             )
-            found |= more
-    first = min(found)
+            used |= more
+    first = min(used)
     require(
-        len(found) >= 2,
+        len(used) >= 2,
         f"{train.path}: expected at least 2 different tags, received only {first!r}",
         error=DataError,
     )
     require(
-        len(found) <= _MANY_TAGS or many_labels,
+        len(used) <= _MANY_TAGS or many_labels,
         f"{train.path}: expected at most {_MANY_TAGS} different tags, received "
-        f"{len(found)}, such as {first!r:.80}; if they are tags, confirm with "
+        f"{len(used)}, such as {first!r:.80}; if they are tags, confirm with "
         "--many_labels",
     )
-    labels = sorted(found, key=lambda tag: (tag != iob.OUTSIDE, tag))
+    labels = sorted(used, key=lambda tag: (tag != iob.OUTSIDE, tag))
     new = tagging_task(task.name, labels, task.splits)
     if not iob.mark_entities(labels):
         logging.info(
@@ -263,7 +256,7 @@ def with_labels(
 def _label_ids(task: Task, examples: TaggedExamples) -> np.ndarray:
     """Returns the index of each word's tag, int32 `[P]`."""
     index = {label: i for i, label in enumerate(task.labels)}
-    # The tags are in IOB2. A model of another scheme has other names for some of them.
+    # The tags are in IOB2, but a model of another scheme spells some of them otherwise.
     for i, label in enumerate(task.labels if iob.mark_entities(task.labels) else ()):
         if label[0] in "ISUEL":
             index.setdefault(("I" if label[0] in "EL" else "B") + label[1:], i)
@@ -271,10 +264,10 @@ def _label_ids(task: Task, examples: TaggedExamples) -> np.ndarray:
     for i, tags in enumerate(examples.labels):
         for j, tag in enumerate(tags):
             if tag not in index:
-                known = ", ".join(task.labels[:20])
-                known += ", ..." if len(task.labels) > 20 else ""
+                names = ", ".join(task.labels[:20])
+                names += ", ..." if len(task.labels) > 20 else ""
                 raise DataError(
-                    f"{examples.place(i, j)}: expected one of the tags {known}, "
+                    f"{examples.place(i, j)}: expected one of the tags {names}, "
                     f"received {tag!r:.80}"
                 )
             ids.append(index[tag])
@@ -282,13 +275,13 @@ def _label_ids(task: Task, examples: TaggedExamples) -> np.ndarray:
 
 
 def _errors(task, examples, answers, truncated) -> list[dict]:
-    """Returns the sentences whose wrong words have the highest probabilities in sum."""
-    found = []
-    for i, (known, tags) in enumerate(zip(examples.labels, answers.tags, strict=True)):
-        wrong = [j for j, (a, b) in enumerate(zip(known, tags, strict=True)) if a != b]
+    """Returns the sentences whose wrong words have the highest sum of probabilities."""
+    ranked = []
+    for i, (gold, tags) in enumerate(zip(examples.labels, answers.tags, strict=True)):
+        wrong = [j for j, (a, b) in enumerate(zip(gold, tags, strict=True)) if a != b]
         if wrong:
-            found.append((float(answers.scores[i][wrong].sum()), i))
-    found.sort(key=lambda item: (-item[0], item[1]))
+            ranked.append((float(answers.scores[i][wrong].sum()), i))
+    ranked.sort(key=lambda item: (-item[0], item[1]))
     return [
         {
             "index": i,
@@ -298,7 +291,7 @@ def _errors(task, examples, answers, truncated) -> list[dict]:
             "score": score,
             "truncated": bool(truncated[i]),
         }
-        for score, i in found[:MOST_ERRORS]
+        for score, i in ranked[:MOST_ERRORS]
     ]
 
 
@@ -316,16 +309,12 @@ def _in_words(task: Task, words: Sequence[str], tags: Sequence[str]) -> str:
 def encode_words(
     sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> EncodedExamples:
-    """Returns rows of words that were each tokenized alone, as after another word.
+    """Returns rows of words, each tokenized separately as if it followed another word.
 
     A word without tokens, such as a lone accent, becomes `<unk>`. A sentence that does
     not fit continues, from the next word on, in another row. Only a word that is longer
-    than a row loses tokens. A sentence without words has no row.
-
-    Args:
-        sentences: sequence of `N` sequences of str.
-        tokenizer: `Tokenizer`.
-        max_seq_length: int. Maximum length of a row, special tokens included.
+    than a row loses tokens. A sentence without words has no row. `max_seq_length`
+    includes special tokens.
     """
     words = [word for row in sentences for word in row]
     sizes = [len(row) for row in sentences]
@@ -356,10 +345,8 @@ def encode_words(
 def _first_words(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
     """Returns the index of the first word of each row, and `P`, int64 `[R + 1]`.
 
-    Args:
-        lengths: list of int `[P]`. Number of tokens of each word, at most `room`.
-        sizes: list of int `[N]`. Number of words of each sentence.
-        room: int. Number of tokens of a row.
+    `lengths` are the `P` numbers of tokens of the words, `sizes` the `N` numbers of
+    words of the sentences; `room`, the tokens of a row, is at least each length.
     """
     firsts, word = [], 0
     for size in sizes:

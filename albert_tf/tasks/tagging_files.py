@@ -37,16 +37,14 @@ class TaggedExamples(Examples):
     """Sentences of words, with or without tags.
 
     Attributes:
-        path: str. File they are from, for messages.
-        ids: list of str. Name of each sentence.
-        tokens: list of list of str. Words of each sentence.
-        labels: list of list of str, or None. A tag for each word. Tags that mark
-            entities are in IOB2, for any scheme in the file.
-        lines: list of int. Where each sentence is: line of its first word, or its row.
-        unit: str. What `lines` counts: "word" (one line a word), "line" or "row" (one
-            line or row a sentence).
-        note: str. How the tags differ from those of the file; may be empty.
-        skipped: dict. Number of sentences left out, by reason.
+        path: File they are from, for messages.
+        labels: A tag for each word. Tags that mark entities are in IOB2, whatever the
+            scheme of the file.
+        lines: Place of each sentence: the line of its first word, or its row.
+        unit: What `lines` counts: "word" (one line per word), "line" or "row" (one line
+            or row per sentence).
+        note: How the tags differ from the file's; may be empty.
+        skipped: Number of sentences left out, by reason.
     """
 
     path: str
@@ -59,7 +57,7 @@ class TaggedExamples(Examples):
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def place(self, sentence: int, word: int) -> str:
-        """Returns where a word is, for messages."""
+        """Returns the place of a word, for messages."""
         line = self.lines[sentence]
         if self.unit == "word":
             return f"{self.path}: line {line + word}"
@@ -68,7 +66,7 @@ class TaggedExamples(Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedTableSettings(ColumnSettings):
-    """Where words and tags are in JSON lines and Parquet.
+    """The columns of words and tags in JSON lines and Parquet.
 
     Attributes:
         tokens_column: Column with the list of words.
@@ -84,7 +82,7 @@ class TaggedSource(FileSource):
     """A file of tagged sentences.
 
     Attributes:
-        columns: `TaggedTableSettings`. Of JSON lines and Parquet.
+        columns: Columns of JSON lines and Parquet.
     """
 
     columns: TaggedTableSettings = TaggedTableSettings()
@@ -95,15 +93,13 @@ class TaggedSource(FileSource):
 
 
 class ConllSource(TaggedSource):
-    """A file of CoNLL-2003, which TensorFlow Datasets has, too."""
+    """A file of CoNLL-2003; the set is also in TensorFlow Datasets."""
 
     def from_rows(self, found: TfdsRows) -> TaggedExamples:
         """Returns the sentences of TensorFlow Datasets' conll2003.
 
-        Rows without words are left out: the last sentence of conll2003 is empty.
-
-        Raises:
-            DataError: If numbers of words and tags differ, or a tag has no name.
+        Rows without words are left out: the last sentence of conll2003 is empty. Raises
+        `DataError` if numbers of words and tags differ, or a tag has no name.
         """
         names = dict(enumerate(found.class_names.get(_TAGS_KEY, ())))
 
@@ -116,8 +112,8 @@ class ConllSource(TaggedSource):
                     yield number, str(number), row.get("tokens"), tags
 
         keys = ("tokens", _TAGS_KEY, "")
-        given = (found.name, rows(), keys, "row", BadRows("stop"), Ids())
-        (examples,) = _finished(found.name, iter([_from_rows(*given)]))
+        arguments = (found.name, rows(), keys, "row", BadRows("stop"), Ids())
+        (examples,) = _finished(found.name, iter([_from_rows(*arguments)]))
         return examples
 
 
@@ -129,18 +125,18 @@ def open_tagged(
 ) -> Portions:
     """Returns the sentences of JSON lines or Parquet, or of CoNLL's columns.
 
-    Columns are separated by spaces or tabs. The first one is the word, the last one
-    its tag; with one column there are no tags. A blank line ends a sentence, as does
-    one with only a byte order mark. Lines of `-DOCSTART-` are borders of documents.
+    Columns are separated by spaces or tabs. The first one is the word, the last one its
+    tag; with one column there are no tags. A blank line ends a sentence, and so does a
+    line with only a byte order mark. Lines of `-DOCSTART-` separate documents.
 
     Args:
-        path: str. Local or remote file; `.jsonl`, `.json` and `.parquet` have a row per
-            sentence, all others a line per word.
-        settings: `TaggedTableSettings`. Of JSON lines and Parquet.
-        labelled: bool. Whether the tags must be there. If not, the first portion
-            decides whether there are any.
-        on_bad_input: str. "stop" raises an error at a sentence that cannot be used,
-            "skip" leaves it out and counts it.
+        path: `.jsonl`, `.json` and `.parquet` have a row per sentence, all other files
+            a line per word.
+        settings: Columns of JSON lines and Parquet.
+        labelled: Whether tags are required. If not, the first portion decides whether
+            there are any.
+        on_bad_input: "stop" raises an error at an unusable sentence, "skip" leaves it
+            out and counts it.
 
     Raises:
         DataError: When reading, if the file cannot be read, a word has no tag, or the
@@ -152,7 +148,7 @@ def open_tagged(
 
 
 def with_iob2(examples: TaggedExamples, warn: bool = True) -> TaggedExamples:
-    """Returns sentences whose tags of entities are in IOB2."""
+    """Returns sentences whose entity tags are in IOB2."""
     if examples.labels is None:
         return examples
     labels, note = iob.to_iob2(examples.labels, examples.place)
@@ -176,9 +172,9 @@ def _sentences(text: TextStream) -> Iterator[list[tuple[int, list[str]]]]:
 
 
 def _columns(line: str) -> list[str]:
-    """Returns the columns of a line, none if it is blank.
+    """Returns the columns of a line; a blank line has none.
 
-    Only spaces and tabs separate: a word may be a space of another kind.
+    Only spaces and tabs separate columns, since a word may be another kind of space.
     """
     if not line.replace(_BYTE_ORDER_MARK, "").strip():
         return []
@@ -214,15 +210,15 @@ def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
 
         bad.counts.clear()
         numbered = enumerate(_sentences(text))
-        kept = bad.usable(_BAD, numbered, sentence, lambda row: path)
-        while block := list(itertools.islice(kept, size)):
+        valid = bad.usable(_BAD, numbered, sentence, lambda row: path)
+        while block := list(itertools.islice(valid, size)):
             yield _examples(path, block, "word", bad)
 
     return Portions(lambda size: _finished(path, portions(size)), text.fraction)
 
 
 def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:
-    """Returns why a line cannot be used, or an empty string."""
+    """Returns the reason why a line cannot be used, or an empty string."""
     if len(row) == 1 and (labelled or width > 1):
         return f"the word {row[0]!r:.80} has no tag (spaces or tabs divide columns)"
     if len(row) != width:
@@ -244,7 +240,7 @@ def _open_table(path: str, settings, labelled: bool, on_bad_input: str) -> Porti
     )
 
     def portions(size: int | None) -> Iterator[TaggedExamples]:
-        first, known, tagged = 0, Ids(), labelled or None
+        first, ids, tagged = 0, Ids(), labelled or None
         for table in reader.portions(size):
             end = first + len(table)
             tag_rows = table.values.get(tags) or [None] * len(table)
@@ -254,7 +250,7 @@ def _open_table(path: str, settings, labelled: bool, on_bad_input: str) -> Porti
             words = table.values[settings.tokens_column]
             rows = zip(table.lines, names, words, tag_rows, strict=True)
             keys = (settings.tokens_column, tags if tagged else "", settings.id_column)
-            yield _from_rows(path, rows, keys, table.unit, bad, known)
+            yield _from_rows(path, rows, keys, table.unit, bad, ids)
             first = end
 
     return Portions(lambda size: _finished(path, portions(size)), reader.fraction)
@@ -271,24 +267,20 @@ def _from_rows(
     """Returns the sentences of rows that can be used.
 
     Args:
-        path: str. Name of the data, for messages.
-        rows: iterable of (line, id, words, tags).
-        keys: tuple of str. What the file calls words, tags ("" without tags) and ids.
-        unit: str. What lines are.
-        bad: `BadRows`.
-        known: `Ids`. Those of the rows before.
+        rows: Tuples of line, id, words and tags.
+        keys: The file's names of words, tags ("" without tags) and ids.
     """
 
     def check(row: tuple) -> tuple:
         line, name, words, tags = row
         expect_texts(words, keys[0])
-        rule = "expected no tags, as in the rows before, received some"
-        require(keys[1] or tags is None, rule, error=DataError)
+        message = "expected no tags, as in the rows before, received some"
+        require(keys[1] or tags is None, message, error=DataError)
         if keys[1]:
             tags = list(map(label_key, expect_texts(tags, keys[1])))
             number = len(tags)
-            rule = f"expected as many tags as words, {len(words)}, received {number}"
-            require(number == len(words), rule, error=DataError)
+            message = f"expected as many tags as words, {len(words)}, received {number}"
+            require(number == len(words), message, error=DataError)
             for i, tag in enumerate(tags):
                 if not tag.strip():
                     raise DataError(f"word {i} (from 0), {words[i]!r:.80}, has no tag")
@@ -304,9 +296,9 @@ def _from_rows(
 def _examples(
     path: str, rows: Iterable[tuple], unit: str, bad: BadRows
 ) -> TaggedExamples:
-    """Returns sentences of (line, id, words, tags); `bad` counts the others."""
-    kept = list(rows)
-    lines, ids, tokens, labels = ([row[k] for row in kept] for k in range(4))
+    """Returns sentences of (line, id, words, tags); `bad` counts the skipped ones."""
+    table = list(rows)
+    lines, ids, tokens, labels = ([row[k] for row in table] for k in range(4))
     labels = None if None in labels else labels
     counts = dict(bad.counts)
     return TaggedExamples(path, ids, tokens, labels, lines, unit, "", counts)
@@ -315,10 +307,10 @@ def _examples(
 def _finished(
     path: str, portions: Iterator[TaggedExamples]
 ) -> Iterator[TaggedExamples]:
-    """Yields sentences with tags in IOB2; raises a DataError if no word was there.
+    """Yields sentences with tags in IOB2; raises `DataError` if there are no words.
 
-    Each portion is converted by its own tags. If those of another one are of another
-    form, they are not among the model's labels, and refused when they are encoded.
+    Each portion is converted according to its own tags. If another portion's tags have
+    another form, they are not among the model's labels, and encoding raises an error.
     """
     is_empty, note = True, ""
     for examples in portions:
@@ -328,5 +320,5 @@ def _finished(
         note = note or examples.note
         if len(examples):
             yield examples
-    rule = f"{path}: expected sentences of words, found none"
-    require(not is_empty, rule, error=DataError)
+    message = f"{path}: expected sentences of words, found none"
+    require(not is_empty, message, error=DataError)

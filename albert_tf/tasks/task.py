@@ -1,9 +1,9 @@
-"""What a fine-tuning task is: its data, its labels, its metrics and its recipe.
+"""Defines a fine-tuning task: its data, its labels, its metrics and its recipe.
 
-A task is one object. Its class is that of a family of tasks (classification of texts,
+A task is one object. Its class represents a family of tasks (classification of texts,
 extraction of answers, ...), which turns examples into rows, and outputs of a model into
 answers; `registry` names the tasks. The trainer, `evaluate` and `predict` call the
-methods of `Task` and know no family.
+methods of `Task` and do not depend on any family.
 
 Legend: `N` examples, `R` rows, `U` training units, `P` places, `C` labels.
 """
@@ -26,7 +26,7 @@ from albert_tf.text import inputs
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
-# What a report shows of errors at most: how many, and characters of each text.
+# Limits of a report: number of errors, and characters of each text.
 MOST_ERRORS, LONGEST_TEXT = 50, 1000
 
 
@@ -34,9 +34,8 @@ class Examples:
     """Base of dataclasses of examples, where each list has an item per example.
 
     Attributes:
-        path: str. Where they are from, for messages.
-        ids: list of str. Name of each example.
-        skipped: dict. Number of examples left out, by reason.
+        path: Origin of the examples, for messages.
+        skipped: Number of examples left out, by reason.
     """
 
     path: str
@@ -47,13 +46,13 @@ class Examples:
         return len(self.ids)
 
     def select(self, rows: Sequence[int]) -> Self:
-        """Returns the examples of these indices, in this order."""
+        """Returns the examples with these indices, in this order."""
         lists = {k: v for k, v in vars(self).items() if isinstance(v, list)}
         chosen = {key: [column[i] for i in rows] for key, column in lists.items()}
         return dataclasses.replace(self, **chosen)
 
     def kept(self, rows: Sequence[int], counts: Mapping[str, int]) -> Self:
-        """Returns the examples of these indices, and says how many others there are."""
+        """Returns the examples with these indices, and logs how many were skipped."""
         warn_of_skipped(self.path, counts)
         skipped = {**self.skipped, **counts}
         return dataclasses.replace(self.select(rows), skipped=skipped)
@@ -61,12 +60,12 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Portions:
-    """Examples that need not be in memory all at the same time.
+    """Examples that need not all be in memory at the same time.
 
     Attributes:
-        portions: callable. Takes a number and yields that many examples at a time,
-            fewer at the end; with None, all at once.
-        fraction: callable. Returns how much has been read, from 0 to 1.
+        portions: Takes a number and yields that many examples at a time, fewer at the
+            end; with None, all at once.
+        fraction: Returns the fraction that has been read, from 0 to 1.
     """
 
     portions: Callable[[int | None], Iterator[Any]]
@@ -91,9 +90,9 @@ class Portions:
         return examples
 
     def checked(self, path: str | os.PathLike) -> Self:
-        """Returns the same after the start of the file was read, unless it is a pipe.
+        """Returns these portions after reading the start of a file that is not a pipe.
 
-        What is wrong with all rows is thus found before anything is computed.
+        A problem that affects all rows is thus found before anything is computed.
         """
         if streams.status(path).is_regular or not files.exists(path):
             next(self.portions(1))
@@ -102,19 +101,19 @@ class Portions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileSource:
-    """Where the examples of one split come from: a file in the folder of the data.
+    """Source of the examples of one split: a file in the data folder.
 
-    Base of the sources of all families: `open`, or `read_file`, says what is in a file.
-    Where TensorFlow Datasets has the set, too, a method `from_rows` takes its rows, a
-    `tfds_source.TfdsRows`.
+    Base of the sources of all families. A subclass defines `open`, or `read_file`, to
+    read a file. If TensorFlow Datasets has the set, too, a method `from_rows` converts
+    its rows, a `tfds_source.TfdsRows`.
 
     Attributes:
-        names: tuple of str. Names that the file may have.
-        folders: tuple of str. Folders, in the folder of the data, that may hold it.
-        hint: str. End of the message if there is no such file.
-        labelled: bool. Whether the labels must be there.
-        on_bad_input: str. "stop" raises an error at an example that cannot be used,
-            "skip" leaves it out and counts it.
+        names: Names that the file may have.
+        folders: Subfolders of the data folder that may hold it.
+        hint: End of the message if there is no such file.
+        labelled: Whether labels are required.
+        on_bad_input: "stop" raises an error at an unusable example, "skip" leaves it
+            out and counts it.
     """
 
     names: tuple[str, ...] = ()
@@ -125,18 +124,15 @@ class FileSource:
     from_rows: ClassVar[Callable | None] = None
 
     def read(self, folder: str) -> Any:
-        """Returns the examples of the split.
-
-        Args:
-            folder: str. Folder of the data.
+        """Returns the examples of the split, from the data folder.
 
         Raises:
             UsageError: If no folder is given.
             DataError: If the data is missing or malformed.
         """
         if not folder:
-            rule = f"data_dir must be the folder of {self.names[0]}"
-            raise UsageError(f"{rule}, received none")
+            message = f"data_dir must be the folder of {self.names[0]}"
+            raise UsageError(f"{message}, received none")
         for inner in self.folders:
             for name in self.names:
                 path = files.join(folder, *filter(None, [inner]), name)
@@ -154,7 +150,7 @@ class FileSource:
         return self.open(path).whole()
 
     def set_split(self, name: str, split: str) -> str:
-        """Returns what a split is called in a set of TensorFlow Datasets."""
+        """Returns the name of a split in a set of TensorFlow Datasets."""
         return split.replace("dev", "validation")
 
 
@@ -165,16 +161,16 @@ class Options:
     All but `on_bad_input` is saved with the model.
 
     Attributes:
-        max_seq_length: int. Maximum number of tokens of a row.
-        doc_stride: int. Question answering: tokens between the starts of two windows.
-        max_query_length: int. Question answering: tokens kept of a question.
-        max_qa_length: int. RACE: tokens kept of a question with one of its choices.
-        n_best_size: int. Question answering: number of answers to write.
-        max_answer_length: int. Question answering: tokens of the longest answer.
-        null_threshold: float. Question answering: a question whose null score is above
-            it is not answered.
-        on_bad_input: str. "stop" raises an error at an example that cannot be used,
-            "skip" leaves it out and counts it. Examples to predict are never left out.
+        max_seq_length: Maximum number of tokens of a row.
+        doc_stride: Question answering: tokens between the starts of two windows.
+        max_query_length: Question answering: tokens kept of a question.
+        max_qa_length: RACE: tokens kept of a question with one of its choices.
+        n_best_size: Question answering: number of answers to write.
+        max_answer_length: Question answering: tokens of the longest answer.
+        null_threshold: Question answering: a question whose null score is above it is
+            not answered.
+        on_bad_input: "stop" raises an error at an unusable example, "skip" leaves it
+            out and counts it. Examples to predict are never left out.
     """
 
     max_seq_length: int = 512
@@ -192,17 +188,17 @@ class EncodedExamples:
     """Examples as rows of tokens with their targets.
 
     Attributes:
-        rows: `EncodedTexts`. `R` rows.
-        unit_splits: int64 `[U + 1]`. Unit `u`, which is never torn between two batches,
-            consists of the rows from `unit_splits[u]` to before `unit_splits[u + 1]`:
-            one row, or the choices of a question.
-        targets: dict. By key of `features`, an array whose first axis is `U`, or `P`
-            for the tags of words. Empty if the examples have no labels.
+        rows: `R` rows.
+        unit_splits: int64 `[U + 1]`. Unit `u`, which is never split between two
+            batches, consists of the rows from `unit_splits[u]` to before `unit_splits[u
+            + 1]`: one row, or the choices of a question.
+        targets: By key of `features`, an array whose first axis is `U`, or `P` for the
+            tags of words. Empty if the examples have no labels.
         truncated: bool `[N]`. Which examples lost text.
         place_splits: int64 `[R + 1]` or None. For words: row `r` has the places from
             `place_splits[r]` to before `place_splits[r + 1]`.
         places: int32 `[P]` or None. Index within its row of each word's first token.
-        detail: What the family needs to turn outputs into answers.
+        detail: Data that the family needs to turn outputs into answers.
     """
 
     rows: inputs.EncodedTexts
@@ -225,12 +221,12 @@ class Recipe:
     The dropout of the classifier is 0.1 in every row.
 
     Attributes:
-        learning_rate: float. Peak, reached at the end of the warm-up.
-        train_batch_size: int. Examples per step.
-        dropout: float. "ALBERT DR": dropout of hidden states and attention.
-        num_train_steps: int. "TS".
-        num_warmup_steps: int. "WS".
-        max_seq_length: int. "MSL".
+        learning_rate: Peak, reached at the end of the warm-up.
+        train_batch_size: Examples per step.
+        dropout: "ALBERT DR": dropout of hidden states and attention.
+        num_train_steps: "TS".
+        num_warmup_steps: "WS".
+        max_seq_length: "MSL".
     """
 
     learning_rate: float
@@ -243,7 +239,7 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A fine-tuning task; its class is that of its family.
+    """A fine-tuning task; its class represents its family.
 
     Outputs of a model, for all rows in order, are a dict of arrays:
 
@@ -255,32 +251,32 @@ class Task:
     - question answering with the beam head: `start_log_probs`, `start_index`
       `[R, S]`, `end_log_probs`, `end_index` `[R, S * E]`, `cls_logits` `[R]`.
 
-    What the answers are is defined by the family. Its methods get examples of the
+    The family defines the form of the answers. Its methods receive examples of the
     family, their `EncodedExamples`, these outputs, and answers.
 
     Attributes:
-        name: str. Name in the registry, such as "cola".
-        head: str. The head that is trained, one of `heads.HEADS`.
-        metrics: callable. Takes the correct answers and the predictions and returns
-            metric values by name. What an answer is depends on the head: a class
-            index, a score, a text, a sequence of tags.
-        selecting_metric: str. Name of the metric that decides between two models.
-        splits: dict. `FileSource` by name of the split: "train", "dev", "test", or for
+        name: Name in the registry, such as "cola".
+        head: The head that is trained, one of `heads.HEADS`.
+        metrics: Takes the correct answers and the predictions and returns metric values
+            by name. The type of an answer depends on the head: a class index, a score,
+            a text, a sequence of tags.
+        selecting_metric: Name of the metric that decides between two models.
+        splits: `FileSource` by name of the split: "train", "dev", "test", or for
             example "dev_matched".
-        labels: tuple of str. Label names in the order of the class indices. Empty
-            where there are no classes, or where the training data defines them.
-        other_labels: tuple of str. Other known names of the labels, in the same order,
-            such as ("negative", "positive") for ("0", "1").
-        positive_label: str or None. Of two labels, the one that F1, precision and
-            recall are about, wherever it is in `labels`.
-        problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
-            heads that have only one type.
-        recipe: `Recipe`. Published hyperparameters, or None.
-        options: `Options`. Default sizes of the task.
-        written: dict. Of a table: label by how the table writes it, where that is a
-            class id; in multiple choice, the index of the choice.
-        table: dict. Of a table: how it is laid out, the settings of `opening` that
-            were given.
+        labels: Label names in the order of the class indices. Empty if there are no
+            classes, or if the training data defines them.
+        other_labels: Other known names of the labels, in the same order, such as
+            ("negative", "positive") for ("0", "1").
+        positive_label: Of two labels, the one that F1, precision and recall refer to,
+            whatever its index in `labels`.
+        problem_type: `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for heads
+            that have only one type.
+        recipe: Published hyperparameters, or None.
+        options: Default sizes of the task.
+        written: Of a table: label by its spelling in the table, if that is a class id;
+            in multiple choice, the index of the choice.
+        table: Of a table: its layout, as settings of `opening` that differ from the
+            defaults.
     """
 
     name: str
@@ -303,7 +299,7 @@ class Task:
         return dataclasses.replace(self, options=options)
 
     def usable(self, examples) -> Any:
-        """Returns the examples without those that cannot be trained or evaluated on.
+        """Returns the examples without any that cannot be trained or evaluated on.
 
         Raises:
             DataError: If there are such examples and `options.on_bad_input` is "stop".
@@ -311,7 +307,7 @@ class Task:
         return examples
 
     def to_evaluate(self, examples) -> Any:
-        """Returns the examples to evaluate on, also of a split that is trained on.
+        """Returns the examples to evaluate on, also for a split that is trained on.
 
         Raises:
             DataError: As `usable`.
@@ -332,13 +328,14 @@ class Task:
         """Compares answers with labels: the task's metrics and trivial baselines."""
 
     def metric_names(self, examples) -> list[str]:
-        """Returns which values of `compare` can select a model, without evaluating one.
+        """Returns the names of the values of `compare` that can select a model.
 
-        Baselines, counts and thresholds are left out: they do not measure the model.
+        No model is needed. Baselines, counts and thresholds are left out, because they
+        do not measure the model.
         """
 
     def collapse(self, examples, answers) -> str:
-        """Returns how the answers show that training collapsed, or an empty string."""
+        """Returns a message describing signs of collapse, or an empty string."""
 
     def rows(self, examples, answers) -> list[dict[str, Any]]:
         """Returns the answer to each example, ready for JSON."""
@@ -346,13 +343,13 @@ class Task:
     def cells(self, examples, answers) -> list[list[str]]:
         """Returns the answers as rows of cells, for most heads below a header.
 
-        The last columns may be other ones for other examples of the same file.
+        The last columns may differ for other examples of the same file.
         """
 
     def strata(self, examples) -> list[tuple[Any, Any]]:
-        """Returns what each example must not be torn from, and its kind.
+        """Returns, for each example, a group that stays together, and a kind.
 
-        Of examples that are held back, all kinds have their share.
+        Examples that are held back contain a share of every kind.
         """
         return list(enumerate(examples.labels))
 
@@ -361,11 +358,11 @@ class Task:
         return examples, None
 
     def calibrate(self, examples, encoded, outputs) -> Self:
-        """Returns the task with what was chosen on examples held back from training."""
+        """Returns the task with settings chosen on examples held back from training."""
         return self
 
     def report(self, examples, answers, encoded: EncodedExamples) -> dict:
-        """Returns what a report shows; see `reports.task_report`."""
+        """Returns the content of a report; see `reports.task_report`."""
 
 
 def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:
@@ -376,13 +373,7 @@ def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:
 
 
 def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:
-    """Logs a warning if answers show that training collapsed.
-
-    Args:
-        task: `Task`.
-        examples: Labelled examples of the task's family.
-        answers: The answers to them.
-    """
+    """Logs a warning if answers to labelled examples show that training collapsed."""
     if problem := task.collapse(examples, answers):
         logging.warning(
             "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "

@@ -1,7 +1,6 @@
 """Classification and regression of texts and pairs of texts.
 
-One label per text, several labels per text, or a score. Legend: `N` examples, `C`
-labels.
+A text has one label, several labels, or a score. Legend: `N` examples, `C` labels.
 """
 
 import dataclasses
@@ -34,17 +33,18 @@ from albert_tf.tasks.task import (
 from albert_tf.tasks.text_tables import AUTO, TextTable
 from albert_tf.text import inputs
 
-# A table with more labels is rarely meant: often the wrong column was named.
+# More labels than this are rarely intended: often the wrong column was named.
 _MANY_LABELS = 50
 _TABLE = "table"
-# Scores that vary less than this, relative to the labels, are one constant.
+# Scores that vary less than this, relative to the labels, count as constant.
 _CONSTANT = 0.01
-# The dev sentences of WNLI are those of its training set with opposite labels, so good
-# models, too, give one label to all of them (56.3% accuracy).
+# The dev sentences of WNLI occur in its training set with opposite labels, so even good
+# models give one label to all of them (56.3% accuracy).
 ONE_CLASS_IS_NORMAL = ("wnli",)
-# Between the labels of an example; the first one that is in no label.
+# Separators between the labels of an example; the first one that no label contains is
+# used.
 _SEPARATORS = (",", ";", "|", " ")
-# Between the two texts of a pair, in reports.
+# Separates the two texts of a pair in reports.
 _BETWEEN = " ‖ "
 
 
@@ -53,13 +53,13 @@ class Answers:
     """Answers to `N` texts.
 
     Attributes:
-        problem_type: str. See `Task`.
-        labels: tuple of str. The `C` names; empty for scores.
+        problem_type: See `Task`.
+        labels: The `C` names; empty for scores.
         logits: float32 `[N, C]`, for scores `[N, 1]`.
         scores: float32 `[N, C]`. Probabilities: softmax, or for several labels per text
             sigmoid. For scores the values `[N]`.
-        decisions: int64 `[N]`, the likeliest class (the first of equals); bool
-            `[N, C]`, logit > 0; or the scores themselves.
+        decisions: int64 `[N]`, the likeliest class (the first on a tie); bool `[N, C]`,
+            logit > 0; or the scores themselves.
     """
 
     problem_type: str
@@ -81,14 +81,9 @@ class Answers:
 
 
 def make_answers(task: Task, logits: np.ndarray) -> Answers:
-    """Returns the answers that logits stand for.
+    """Returns the answers for logits, `[N, C]`, or `[N, 1]` for scores.
 
-    Args:
-        task: `Task`. With its labels.
-        logits: `[N, C]`, for scores `[N, 1]`.
-
-    Raises:
-        DataError: If the model has another number of outputs than the task has labels.
+    Raises `DataError` if there are not as many outputs as labels.
     """
     logits = np.asarray(logits, np.float32)
     width = 1 if task.problem_type == REGRESSION else len(task.labels)
@@ -112,17 +107,17 @@ class TextTask(Task):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether its examples are known to be pairs of texts."""
+        """Whether the examples are known to be pairs of texts."""
         columns = [getattr(source, "columns", None) for source in self.splits.values()]
         pairs = [getattr(layout, "text_pair_column", "") for layout in columns]
         return any([*pairs, self.table.get("text_pair_column")])
 
     def usable(self, examples) -> TextTable:
-        """Returns the examples without those that have no good label."""
+        """Returns the examples without any that have no valid label."""
         return usable(self, examples, self.options.on_bad_input)
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
-        """Returns `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` of every example.
+        """Returns `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` for every example.
 
         Raises:
             DataError: If a label is missing, unknown or not a score.
@@ -149,17 +144,17 @@ class TextTask(Task):
         return make_answers(self, outputs["logits"])
 
     def compare(self, examples, answers) -> dict[str, float]:
-        """Returns the task's metrics and what a constant answer would reach.
+        """Returns the task's metrics, and the metrics of a constant answer.
 
-        In addition to the task's metrics: `majority_accuracy`, and `majority_` and the
+        In addition to the task's metrics: `majority_accuracy`, and `majority_` with the
         name of the selecting metric, for always answering with the most frequent label.
-        Several labels per text: `majority_` and the selecting metric, each label
+        Several labels per text: `majority_` with the selecting metric, each label
         answered by its more frequent value. Scores: `mse`, and `mean_mse` for always
         answering with the mean of the labels.
         """
         correct, decisions = make_targets(self, examples), answers.decisions
         if self.positive_label is not None:
-            # F1 is that of one label, by its name, wherever a model has it.
+            # F1 refers to one label by its name, whatever its index in the model.
             value = np.array([int(x == self.positive_label) for x in self.labels])
             correct, decisions = value[correct], value[decisions]
         values = dict(self.metrics(correct, decisions))
@@ -187,7 +182,7 @@ class TextTask(Task):
         return list(self.metrics(cells, cells))
 
     def collapse(self, examples, answers) -> str:
-        """Returns how the answers are all alike although the labels are not."""
+        """Returns a message if all answers are alike although the labels are not."""
         if not np.isfinite(answers.logits).all():
             return "the model's outputs are not finite"
         if examples.labels is None:
@@ -199,20 +194,20 @@ class TextTask(Task):
             return ""
         if (correct == correct[0]).all() or not (given == given[0]).all():
             return ""
-        found = f"the model predicts {answers.text(0)!r} for every text"
+        problem = f"the model predicts {answers.text(0)!r} for every text"
         if self.name not in ONE_CLASS_IS_NORMAL:
-            return found
+            return problem
         logging.info(
             "%s: %s; for %s this is usual, because its dev sentences are those of its "
             "training set with opposite labels",
             examples.path,
-            found,
+            problem,
             self.name,
         )
         return ""
 
     def rows(self, examples, answers) -> list[dict[str, Any]]:
-        """Returns the answers, the probabilities of each text sorted."""
+        """Returns the answers, with the probabilities of each text sorted."""
         rows = []
         for i, name in enumerate(examples.ids):
             label = {} if examples.labels is None else {"label": examples.labels[i]}
@@ -227,23 +222,23 @@ class TextTask(Task):
         return rows
 
     def cells(self, examples, answers) -> list[list[str]]:
-        """Returns id, known label if there is one, answer, probabilities of labels.
+        """Returns id, correct label if known, answer, and probabilities of labels.
 
-        Several labels are divided by a comma, or by the first of `; |` and space that
-        is in no label. A score has no probabilities.
+        Several labels are separated by a comma, or by the first of `; |` and space that
+        no label contains. A score has no probabilities.
         """
-        known = [] if examples.labels is None else ["label"]
-        columns = ["index", *known, "prediction"]
+        label_column = [] if examples.labels is None else ["label"]
+        columns = ["index", *label_column, "prediction"]
         rows = [columns + [f"probability_{label}" for label in answers.labels]]
         for i, name in enumerate(examples.ids):
-            found = [examples.labels[i]] if known else []
-            cells = [_cell(x, answers.labels) for x in (*found, answers.text(i))]
+            correct = [examples.labels[i]] if label_column else []
+            cells = [_cell(x, answers.labels) for x in (*correct, answers.text(i))]
             scores = answers.scores[i] if answers.labels else ()
             rows.append([name, *cells, *(f"{score:.6f}" for score in scores)])
         return rows
 
     def report(self, examples, answers, encoded) -> dict[str, Any]:
-        """Returns what a report shows: confusions, calibration, worst errors."""
+        """Returns the content of a report: confusions, calibration, worst errors."""
         if examples.labels is None:
             return {}
         correct, scores = make_targets(self, examples), answers.scores
@@ -263,7 +258,7 @@ class TextTask(Task):
             }
             wrong = ~right if single else ~right.all(-1)
             losses = _losses(answers, correct)
-            # How sure the model was of a wrong class; else the size of the error.
+            # The confidence in a wrong class; otherwise the size of the error.
             sizes = confidence if single else losses
             if single:
                 counts = metrics.confusion(correct, decisions, len(answers.labels))
@@ -288,11 +283,11 @@ def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> 
     """Returns the task of classifying or scoring the rows of a table.
 
     Args:
-        labels: sequence of str. The `C` label names in the order of the class indices,
-            or empty if the training table defines them (see `with_labels`).
-        problem_type: str. One label per row, several, or a score; see `Task`.
+        labels: The `C` label names in the order of the class indices, or empty if the
+            training table defines them (see `with_labels`).
+        problem_type: One label per row, several, or a score; see `Task`.
     """
-    # With two labels, F1, precision and recall are those of the last one.
+    # With two labels, F1, precision and recall refer to the last one.
     is_binary = problem_type == SINGLE_LABEL and len(labels) == 2
     average = "binary" if is_binary else "macro"
     classification = functools.partial(metrics.classification_metrics, average=average)
@@ -323,13 +318,11 @@ def with_labels(
     """Returns the task with the labels of its training table, unless it has labels.
 
     Args:
-        task: `Task`. Made by `table_task`.
-        train: `TextTable`. The training table.
-        many_labels: bool. Whether to accept labels that look like another column's
-            content: more than 50 of them, or a different one in every row.
-        problem_type: str. What the labels are; by default the labels decide, see
+        many_labels: Whether to accept labels that look like another column's content:
+            more than 50 of them, or a different one in every row.
+        problem_type: Kind of the labels; by default the labels decide, see
             `labels.choose_problem_type`.
-        on_bad_input: str. "skip" does not look at rows without a label.
+        on_bad_input: With "skip", rows without a label are ignored.
 
     Raises:
         DataError: If the table has empty labels or fewer than two.

@@ -38,18 +38,19 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.wording import list_counts
 
-# What stands for no label where all other labels are of a set: SNLI and MultiNLI write
-# "-" where the annotators did not agree, IMDb has a folder of reviews without labels.
+# Marks of a missing label, with the set that all other labels must belong to: SNLI and
+# MultiNLI write "-" if the annotators did not agree, IMDb has a folder of unlabelled
+# reviews.
 _NO_LABEL = {
     "-": {"contradiction", "entailment", "neutral", "not_entailment"},
     "unsup": {"neg", "pos"},
 }
 
-# TFDS: the class of a row without a label, and the score of all rows of a split whose
-# scores it does not know, as in STS-B.
+# In TFDS: the class of a row without a label, and the score of all rows of a split with
+# unknown scores, as in STS-B.
 _NO_CLASS, _NO_SCORE = "-1", "-1.0"
-# How pandas and NumPy write lists, tuples and sets into a cell, and 0 or 1 for each of
-# three labels or more. A name may stand in brackets.
+# Lists, tuples and sets as pandas and NumPy write them into a cell, and 0 or 1 for each
+# of at least three labels. A single name in brackets is accepted as a label.
 _LIST = re.compile(r"(?s)\s*(\[(.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*")
 _BITS = re.compile(r"\s*[01](?:[\s,;|]+[01]){2,}\s*")
 # A number with a decimal point that whole numbers and others may be equal to.
@@ -63,16 +64,14 @@ class TextTable(Examples):
     """The columns of a table.
 
     Attributes:
-        path: str. File the table was read from, for error messages.
-        texts: list of str. First texts.
-        text_pairs: list of str. Second texts, or None.
-        labels: list. Labels as written in the file, or None: a str per row, or for
-            several labels per row a tuple of str.
-        lines: list of int. Line of the file where each row ends, counted from 1.
-        ids: list of str. Name of each row. Default: its number from 0.
-        unit: str. What `lines` counts: "line", or "row".
-        skipped: dict. Number of rows of the file that were left out or filled, by
-            reason.
+        path: File the table was read from, for error messages.
+        text_pairs: Second texts, or None.
+        labels: Labels as written in the file, or None: a str per row, or for several
+            labels per row a tuple of str.
+        lines: Line of the file where each row ends, counted from 1.
+        ids: Name of each row. Default: its index.
+        unit: What `lines` counts: "line", or "row".
+        skipped: Number of rows of the file that were skipped or padded, by reason.
     """
 
     path: str
@@ -89,13 +88,13 @@ class TextTable(Examples):
             object.__setattr__(self, "ids", [str(i) for i in range(len(self.texts))])
 
     def where(self, row: int) -> str:
-        """Returns file and line of a row, for error messages."""
+        """Returns the file and line of a row, for error messages."""
         return f"{self.path}: {self.unit} {self.lines[row]}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextFileSettings(ColumnSettings):
-    """Where the texts are in a file, and how the file is written.
+    """The columns of texts in a file, and the format of the file.
 
     Attributes:
         text_column: Name or index (from 0; -1 is the last) of the text's column.
@@ -104,9 +103,9 @@ class TextFileSettings(ColumnSettings):
     text_column: str = "text"
 
     def columns(self, labelled: bool = True) -> tuple[str, ...]:
-        """Returns the columns of texts, second texts, labels and ids; "" for none.
+        """Returns the columns of texts, second texts, labels and ids; "" if absent.
 
-        Columns of one label each come after these four.
+        If there is one column per label, these columns come after the four.
         """
         several = getattr(self, "label_columns", ()) if labelled else ()
         label = "" if several else getattr(self, "label_column", "")
@@ -130,7 +129,7 @@ class TextFileSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSettings(TextFileSettings):
-    """Where texts and pairs are in a table, and how the table is written.
+    """The columns of texts and pairs in a table, and the format of the table.
 
     Attributes:
         text_pair_column: Name or index of the second text's column, for pairs of texts.
@@ -141,16 +140,16 @@ class TableSettings(TextFileSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledTableSettings(TableSettings, LabelSettings):
-    """Where the texts and the labels are in a table, and what the labels are.
+    """The columns of texts and labels in a table, and the kind of the labels.
 
     Attributes:
         label_columns: Columns of 0 and 1, one for each label, instead of label_column.
         label_separator: Text between the labels of a row, for several labels per row.
             Lists of labels in JSON and Parquet need none.
-        skip_label: Rows with this label are left out and counted. Default: - where all
-            other labels are those of natural language inference, unsup next to neg and
-            pos.
-        problem_type: What the labels are. auto: lists are several labels per row,
+        skip_label: Rows with this label are left out and counted. Default: - if all
+            other labels belong to natural language inference, unsup if they are neg
+            and pos.
+        problem_type: Kind of the labels. auto: lists are several labels per row,
             numbers with a decimal point are scores, anything else is a class.
     """
 
@@ -171,15 +170,12 @@ def open_table(
 ) -> Portions:
     """Returns the table of texts in a file, to be read in portions.
 
-    Whether the labels are good ones is not checked here; see `labels`.
+    The labels are not validated here; see `labels`.
 
     Args:
-        path: str. File or folder; see `reader.ColumnReader`.
-        settings: `TextFileSettings`. Where the texts, and perhaps the labels,
-            are.
-        labelled: bool. Whether the labels are wanted, if there is a column of them.
-        short_rows: str. See `reader.ColumnReader`.
-        on_bad_input: str. What to do with a row that cannot be used; see `BadRows`.
+        labelled: Whether to read the labels, if there is a column of them.
+        short_rows: See `reader.ColumnReader`.
+        on_bad_input: How to handle an unusable row; see `BadRows`.
 
     Raises:
         UsageError: When reading, if the delimiter is not one character, or pyarrow is
@@ -198,7 +194,7 @@ def open_table(
 
     def portions(rows: int | None) -> Iterator[TextTable]:
         text, pair, label, *_ = wanted
-        known, first = Ids(), 0
+        ids, first = Ids(), 0
         for columns in reader.portions(rows):
             index = columns.index
             if not first and settings.header and label not in columns.names:
@@ -208,8 +204,8 @@ def open_table(
                     f"{columns.path}: expected a label in addition to the text, "
                     f"received one column for both, {columns.names[index[label]]!r}"
                 )
-            given = (columns, settings, wanted, on_bad_input)
-            table = _make_table(*given, known, first)
+            arguments = (columns, settings, wanted, on_bad_input)
+            table = _make_table(*arguments, ids, first)
             first += len(table)
             yield table
 
@@ -217,7 +213,7 @@ def open_table(
 
 
 def _warn_of_no_header(columns: Columns, label: str) -> None:
-    """Warns if the name of a column that is given by number is one of its labels."""
+    """Warns if the name of a column given by number is also one of its labels."""
     name = columns.names[columns.index[label]] if label in columns.index else ""
     if name in columns.values.get(label, ()):
         text = "%s: line 1 is read as the names of columns, but %r is also a label; "
@@ -229,12 +225,11 @@ class TableSource(FileSource):
     """A table as the source of a task's examples.
 
     Attributes:
-        columns: `TableSettings`.
-        short_rows: str. See `open_table`.
-        features: `TableSettings` or None. The features of a set of TensorFlow Datasets
-            that are the columns; None where they have the same names.
-        classes: dict. Label of the task by name of the class in such a set; empty if
-            they are the same.
+        short_rows: See `open_table`.
+        features: Features of a set of TensorFlow Datasets that correspond to the
+            columns; None if the names are the same.
+        classes: Label of the task by name of the class in such a set; empty if they are
+            the same.
     """
 
     columns: TableSettings
@@ -252,8 +247,8 @@ class TableSource(FileSource):
 
         They are sorted by `id_column` if it holds whole numbers, because TFDS stores
         them shuffled. The label -1 marks rows without a label: such rows are left out
-        and counted, unless all rows are like that. A score may be -1, so among scores
-        it marks missing labels only if all rows have it.
+        and counted, unless all rows have it. A score may be -1, so among scores it
+        marks missing labels only if all rows have it.
 
         Raises:
             DataError: If a feature is missing, or the names of the classes differ.
@@ -268,23 +263,23 @@ class TableSource(FileSource):
         numbers, skipped = list(range(len(rows))), {}
         if label:
             classes = data.class_names.get(label, ())
-            rule = (
+            message = (
                 f"{data.name}: expected the classes {', '.join(self.classes)} (in any "
                 f"order), received {', '.join(classes)}"
             )
             fits = not self.classes or set(classes) <= set(self.classes)
-            require(fits, rule, error=DataError)
+            require(fits, message, error=DataError)
             names = {str(i): self.classes.get(x, x) for i, x in enumerate(classes)}
             # A class may have any name, the id of a missing one too.
             names |= {_NO_CLASS: None} if classes else {}
             labels = values[label] = renamed(values[label], names)
             missing = None if classes else _NO_SCORE
-            kept = [i for i in numbers if labels[i] != missing]
-            if not kept:
+            usable = [i for i in numbers if labels[i] != missing]
+            if not usable:
                 del values[label]
-            elif classes and len(kept) < len(rows):
-                skipped = {"rows without a label": len(rows) - len(kept)}
-                numbers = kept
+            elif classes and len(usable) < len(rows):
+                skipped = {"rows without a label": len(rows) - len(usable)}
+                numbers = usable
         values = {key: [column[i] for i in numbers] for key, column in values.items()}
         columns = Columns(data.name, (), values, numbers, "row", skipped)
         return _make_table(columns, settings, wanted, self.on_bad_input)
@@ -293,8 +288,8 @@ class TableSource(FileSource):
 def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
     """Returns the values of a feature as text or lists of text."""
     if not rows or key not in rows[0]:
-        known = ", ".join(rows[0]) if rows else "none"
-        raise DataError(f"{data.name}: no feature {key!r}; expected one of {known}")
+        names = ", ".join(rows[0]) if rows else "none"
+        raise DataError(f"{data.name}: no feature {key!r}; expected one of {names}")
 
     def text(value: Any) -> str | list:
         return list(map(text, value)) if isinstance(value, list) else str(value)
@@ -310,28 +305,26 @@ def _make_table(
     known: Ids | None = None,
     first: int = 0,
 ) -> TextTable:
-    """Makes a table of columns that were read.
+    """Makes a table from columns that were read.
 
     Args:
-        columns: `Columns`. Labels may be missing.
-        settings: `TextFileSettings`. What the labels are.
-        wanted: tuple. Which column is what; see `TextFileSettings.columns`.
-        on_bad_input: str. "stop" or "skip".
-        known: `Ids` or None. Ids of earlier portions, which must not come again.
-        first: int. Number of the first row, where there is no column of ids.
+        columns: Labels may be missing.
+        wanted: Names of the columns by role; see `TextFileSettings.columns`.
+        known: Ids of earlier portions, which must not occur again.
+        first: Index of the first row, used if there is no column of ids.
 
     Raises:
-        DataError: If a row cannot be used, or none is left.
+        DataError: If a row cannot be used, or no row is left.
     """
     bad, known, rows = BadRows(on_bad_input), known or Ids(), range(len(columns))
     bad.counts.update(columns.skipped)
-    texts, text_pairs, found, ids = map(columns.values.get, wanted[:4])
+    texts, text_pairs, written, ids = map(columns.values.get, wanted[:4])
     labels, named = None, [name for name in (*wanted[:2], wanted[3]) if name]
     several = wanted[4:]
     if several:
         labels = [()] * len(columns)
-    elif found is not None:
-        labels = [_label_value(label, settings.label_separator) for label in found]
+    elif written is not None:
+        labels = [_label_value(label, settings.label_separator) for label in written]
         if mark := label_key(settings.skip_label) or _unlabelled_mark(labels):
             rows = [row for row in rows if label_key(labels[row]) != mark]
             left_out = len(labels) - len(rows)
@@ -343,38 +336,38 @@ def _make_table(
         if several:
             cells = (columns.values[name][row] for name in several)
             labels[row] = _chosen(several, cells)
-        if found is not None and isinstance(found[row], str):
+        if written is not None and isinstance(written[row], str):
             require(
-                not _LIST.fullmatch(found[row])
-                and (settings.label_separator or not _BITS.fullmatch(found[row])),
+                not _LIST.fullmatch(written[row])
+                and (settings.label_separator or not _BITS.fullmatch(written[row])),
                 f"{wanted[2]}: expected a label, received a list as text, "
-                f"{shown(found[row])}; write lists in .jsonl or .parquet, or divide "
+                f"{shown(written[row])}; write lists in .jsonl or .parquet, or divide "
                 "labels by a separator, without brackets (--label_separator)",
                 error=DataError,
             )
-        elif found is not None and isinstance(found[row], list):
+        elif written is not None and isinstance(written[row], list):
             require(
-                not any(isinstance(label, list) for label in found[row]),
+                not any(isinstance(label, list) for label in written[row]),
                 f"{wanted[2]}: expected labels, received spans of characters, "
-                f"{shown(found[row])}; entities are read from columns of tokens and "
+                f"{shown(written[row])}; entities are read from columns of tokens and "
                 "tags",
                 error=DataError,
             )
-            expect_texts(found[row], wanted[2])
+            expect_texts(written[row], wanted[2])
         if ids is not None:
             require(ids[row], "the id is empty", error=DataError)
             known.add(ids[row], f"{columns.unit} {columns.lines[row]}")
         return row
 
     why = "rows that cannot be used"
-    kept = list(bad.usable(why, rows, check, columns.where))
-    rule = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
-    require(kept, rule, error=DataError)
+    valid = list(bad.usable(why, rows, check, columns.where))
+    message = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
+    require(valid, message, error=DataError)
     warn_of_skipped(columns.path, bad.counts, bad.first)
     values = (texts, text_pairs, labels, columns.lines, ids)
-    chosen = [None if v is None else [v[row] for row in kept] for v in values]
+    chosen = [None if v is None else [v[row] for row in valid] for v in values]
     if ids is None:
-        chosen[-1] = [str(i) for i in range(first, first + len(kept))]
+        chosen[-1] = [str(i) for i in range(first, first + len(valid))]
     return TextTable(columns.path, *chosen, columns.unit, dict(bad.counts))
 
 
@@ -389,7 +382,7 @@ def _chosen(names: Sequence[str], cells: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _label_value(label: Any, separator: str) -> str | tuple:
-    """Returns a str, or a tuple of str where rows may have several labels."""
+    """Returns a str, or a tuple of str if rows may have several labels."""
     if separator and isinstance(label, str):
         label = [part.strip() for part in label.split(separator)]
     if isinstance(label, list):
@@ -398,16 +391,16 @@ def _label_value(label: Any, separator: str) -> str | tuple:
 
 
 def _spelled(label: Any) -> Any:
-    """Returns a label without differences that nobody sees: white space, NFC."""
+    """Returns a label without invisible differences: white space is collapsed, NFC."""
     if not isinstance(label, str):
-        return label  # refused with its row
+        return label  # raises an error later, with its row
     return unicodedata.normalize("NFC", " ".join(label.split()))
 
 
 def label_key(label: Any) -> Any:
-    """Returns what is the same for all spellings of a class: 1 and 1.0, true and True.
+    """Returns one key for all spellings of a class: 1 and 1.0, true and True.
 
-    Numbers with leading zeros are codes.
+    Numbers with leading zeros are codes and stay as they are.
     """
     label = _spelled(label)
     if not isinstance(label, str):
@@ -418,7 +411,7 @@ def label_key(label: Any) -> Any:
 
 
 def _unlabelled_mark(labels: list) -> str:
-    """Returns what stands for a missing label in this table, or an empty string."""
+    """Returns this table's mark of a missing label, or an empty string."""
     if not all(isinstance(label, str) for label in labels):
         return ""
     names = set(labels)

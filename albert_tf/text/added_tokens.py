@@ -1,9 +1,9 @@
 """Tokens that were added to a finished vocabulary, and the files that name them.
 
-Text is divided at them before it is tokenized, as the tokenizers library does it: first
-at those that are searched for in the text as it is; then what is between them, once
-normalized, at all others. Of tokens that begin at one place the longest is taken. Each
-part is then tokenized like a text.
+Text is divided at these tokens before it is tokenized, in the order of the tokenizers
+library: first at the tokens that are matched in the raw text; then the text between
+them is normalized and divided at all others. Of several tokens that start at the same
+place, the longest wins. Each part is then tokenized like a text of its own.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
-# Their text is never a token.
+# Special tokens of the models; when written in a text, they are plain text.
 ROLES = {
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     *("<pad>", "<unk>", "<s>", "</s>", "<mask>"),
 }
 _FLAGS = ("single_word", "lstrip", "rstrip", "special")
-# By the file of a vocabulary: classes of transformers that take the same steps.
+# Classes of transformers with the same tokenization steps, by vocabulary file.
 _CLASSES = {
     "spiece.model": "Albert",
     "vocab.txt": "Bert Electra DistilBert MobileBert ConvBert LayoutLM SqueezeBert "
@@ -27,7 +27,7 @@ _CLASSES = {
     "tokenizer.json": "Roberta GPT2 Longformer Bart LED",
 }
 _ANY_CLASS = {"", "TokenizersBackend", "PreTrainedTokenizer"}
-# Settings of steps that are not reproduced, and values that leave these steps out.
+# Settings of steps that are not reproduced, and the values that disable these steps.
 _NEUTRAL = {
     "auto_map": (),
     "clean_text": (True,),
@@ -42,12 +42,11 @@ _NEUTRAL = {
 
 
 class Stage(NamedTuple):
-    """Added tokens that are searched for at once.
+    """Added tokens that are matched in one pass.
 
     Attributes:
-        is_normalized: bool. Whether the text is normalized before.
-        tokens: dict. Their entries in a `tokenizer.json`, by what they are in the text.
-        pattern: Pattern. Matches them.
+        is_normalized: Whether the text is normalized first.
+        tokens: Their entries in a `tokenizer.json`, keyed by the matched text.
     """
 
     is_normalized: bool
@@ -56,17 +55,9 @@ class Stage(NamedTuple):
 
 
 class AddedTokens:
-    """Finds added tokens in text.
+    """Finds added tokens, entries of a `tokenizer.json`, in text.
 
-    Args:
-        tokens: iterable of dict. Entries of `added_tokens` in a `tokenizer.json`.
-        normalize: callable. Normalizes a text.
-
-    Attributes:
-        stages: list of `Stage`.
-
-    Raises:
-        DataError: If a token cannot be found in the way that it asks for.
+    Raises `DataError` if a token asks to be matched in an unsupported way.
     """
 
     def __init__(
@@ -86,7 +77,7 @@ class AddedTokens:
                 fits = text.strip() and text not in stage and not token["single_word"]
                 require(fits, rule, text, error=DataError)
                 stage[text] = token
-            # The first alternative that fits is taken.
+            # Longest first, because `re` takes the first alternative that matches.
             texts = sorted(stage, key=len, reverse=True)
             pattern = re.compile(f"({'|'.join(map(re.escape, texts))})")
             if stage:
@@ -105,22 +96,17 @@ class AddedTokens:
 
 
 def complete(token: Mapping[str, Any], token_id: int) -> dict[str, Any]:
-    """Returns the entry of an added token with all keys."""
+    """Returns the entry of an added token with all keys present."""
     entry: dict[str, Any] = {"id": token_id, "content": token["content"]}
     entry |= {flag: bool(token.get(flag)) for flag in _FLAGS}
     return {**entry, "normalized": bool(token.get("normalized", not entry["special"]))}
 
 
 def checked(entries: Iterable[Any], source: str) -> list[dict[str, Any]]:
-    """Returns the entries of added tokens, each once, without those of roles.
+    """Returns the entries of added tokens, each once, without the tokens in `ROLES`.
 
-    Args:
-        entries: Iterable. What a file holds. The first entry of a token says how it is
-            searched for.
-        source: str. Name of the file, for the error.
-
-    Raises:
-        DataError: If one is no entry.
+    The first entry of a token decides how the token is matched. Raises `DataError`,
+    naming `source`, for an invalid entry.
     """
     result: dict[str, dict[str, Any]] = {}
     for entry in entries:
@@ -133,12 +119,10 @@ def checked(entries: Iterable[Any], source: str) -> list[dict[str, Any]]:
 
 
 def read(folder: str) -> list[dict[str, Any]]:
-    """Returns the added tokens that transformers' files in a folder name.
+    """Returns the added tokens named by the files of transformers in a folder.
 
-    A token that has no id there is in the vocabulary or follows it.
-
-    Raises:
-        DataError: If a file is damaged.
+    A token without an id is in the vocabulary already, or follows it. Raises
+    `DataError` if a file is damaged.
     """
     content, config, plain, roles = (
         _object(files.join(folder, f"{name}.json"))
@@ -174,18 +158,17 @@ def read(folder: str) -> list[dict[str, Any]]:
 
 
 def check_steps(folder: str, vocabulary: str) -> bool | None:
-    """Refuses a folder whose tokenizer takes other steps in transformers.
+    """Checks that the tokenizer of a folder takes the same steps in transformers.
 
     Args:
-        folder: str.
-        vocabulary: str. `file_name` of the tokenizer's class.
+        vocabulary: `file_name` of the tokenizer's class.
 
     Returns:
-        Whether each text of byte-level BPE begins with a space there; None if only its
-        own file can say so.
+        Whether byte-level BPE puts a space before each text; None if only the
+        vocabulary file can tell.
 
     Raises:
-        DataError: If a file says so.
+        DataError: If a file of the folder asks for other steps.
     """
     path = files.join(folder, "tokenizer_config.json")
     config = _object(path)

@@ -1,7 +1,7 @@
 """Byte-level BPE tokenizer (as in GPT-2 and RoBERTa).
 
-Built on the Hugging Face tokenizers library, which is imported when first used.
-`byte_bpe_graph` does the same tokenization in the TensorFlow graph.
+Built on the Hugging Face tokenizers library, which is imported on first use.
+`byte_bpe_graph` performs the same tokenization in the TensorFlow graph.
 
 Legend: `V` vocabulary, `B` strings.
 """
@@ -28,7 +28,7 @@ from albert_tf.text.tokenizer_json import parse, step_names
 # White space as Unicode defines it; `str.isspace` also accepts U+001C to U+001F.
 _SPACE_BEFORE = re.compile(r"[^\S\x1c-\x1f]+\Z")
 _WORD_START = "Ġ"  # how a space is written in byte-level tokens
-# Steps of which no text becomes much longer, or takes time that grows with its square.
+# Steps that neither make a text much longer nor take quadratic time.
 _STEPS = (
     *("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Nmt"),
     *("ByteLevel", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"),
@@ -45,8 +45,8 @@ _PLAIN_MODEL = (
 class ByteBPETokenizer(Tokenizer):
     """Turns text into byte-level BPE ids, the same as the tokenizers library.
 
-    Text is not normalized, and no text is unknown. Special tokens written in the text
-    are plain text.
+    Text is not normalized, and every text can be encoded. Special tokens written in the
+    text are plain text.
 
     Args:
         model: Path of a `tokenizer.json` or (with `merges`) of a `vocab.json`, or the
@@ -54,7 +54,8 @@ class ByteBPETokenizer(Tokenizer):
         merges: Path of the `merges.txt` that belongs to a `vocab.json`.
         added_tokens: sequence of dict. Tokens to add to those of the file.
         add_prefix_space: bool or None. Whether a space is put before each text.
-            Default: as the `tokenizer.json` says, which cannot be changed, else False.
+            Default: the value in the `tokenizer.json`, which cannot be changed, else
+            False.
 
     Attributes:
         vocab_size: int. V.
@@ -76,7 +77,7 @@ class ByteBPETokenizer(Tokenizer):
     file_name = "tokenizer.json"
     options = ("added_tokens",)
     collapses_white_space = False
-    # This package's, then RoBERTa's.
+    # This package's names, then RoBERTa's.
     _special_names = (
         ("<pad>",),
         ("<unk>",),
@@ -85,7 +86,7 @@ class ByteBPETokenizer(Tokenizer):
         ("[MASK]", "<mask>"),
     )
     _separator = ""
-    _added = None  # the library finds them
+    _added = None  # the library finds added tokens itself
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class ByteBPETokenizer(Tokenizer):
         controls = [t["id"] for t in added if t["special"]]
         self._set_vocabulary(tokens, controls, name, checked(added, name))
         (mask,) = [t for t in added if t["id"] == self.mask_id] or [{}]
-        # Whether a mask stands for a word and the space before it.
+        # Whether a mask replaces a word together with the space before it.
         self.mask_has_space = bool(mask.get("lstrip"))
 
     def after_word(self, text: str) -> str:
@@ -157,15 +158,9 @@ class ByteBPETokenizer(Tokenizer):
 
 
 def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> bytes:
-    """Trains a byte-level BPE tokenizer.
+    """Trains a byte-level BPE tokenizer and returns its `tokenizer.json`.
 
-    Args:
-        sentences: Iterable of str. The training text.
-        vocab_size: int. Number of tokens, special ones included.
-        special: Sequence of str. Special tokens, which get the ids 0, 1, ...
-
-    Returns:
-        bytes. Content of a `tokenizer.json`.
+    The special tokens get the ids 0, 1, ... and count toward `vocab_size`.
     """
     import tokenizers
 
@@ -181,7 +176,7 @@ def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> 
 
 
 def _special(tokenizers, token: str):
-    """Returns a special token; a mask stands for a word and the space before it."""
+    """Returns a special token; a mask includes the space before it."""
     is_mask = token in ByteBPETokenizer._special_names[-1]
     return tokenizers.AddedToken(token, lstrip=is_mask, normalized=False, special=True)
 
@@ -195,7 +190,7 @@ def _byte_level(tokenizers, model, add_prefix_space: bool = False):
 
 
 def _with_added(content: dict[str, Any], tokens: Iterable[Mapping]) -> bytes | None:
-    """Adds tokens to a `tokenizer.json`; returns its new bytes, None without any."""
+    """Adds tokens to a `tokenizer.json`; returns its new bytes, None if unchanged."""
     entries, vocabulary = content["added_tokens"], content["model"]["vocab"]
     there = {t["content"]: t["id"] for t in entries}
     new = [t for t in tokens if t["content"] not in there]
@@ -208,18 +203,16 @@ def _with_added(content: dict[str, Any], tokens: Iterable[Mapping]) -> bytes | N
 
 
 def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
-    """Returns the library's tokenizer for a `tokenizer.json`.
+    """Returns the library's tokenizer for the content of a `tokenizer.json`.
 
-    The special tokens of roles that are written in a text are treated as plain text.
+    Special tokens with a role (`ROLES`) that are written in a text are plain text.
 
     Args:
-        content: dict. Content of the file.
-        name: str. Name of the file, for error messages.
-        add_prefix_space: bool or None. What the files next to it say.
+        add_prefix_space: Value that the files next to it state, or None.
 
     Raises:
         DataError: If it is not a byte-level BPE, contradicts the files next to it, or
-            holds steps that could take time or memory without bound.
+            has steps that could take unbounded time or memory.
     """
     import tokenizers
 
@@ -241,26 +234,26 @@ def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
         unknown = model.get("unk_token")
         is_token = unknown is None or unknown in model["vocab"]
         levels = "ByteLevel" in [*kinds, (content.get("decoder") or {}).get("type")]
-    rule = f"{name}: expected byte-level BPE, received a model of type {kind}"
-    require(kind == "BPE" and levels, rule, error=DataError)
-    rule = f"{name}: steps of byte-level BPE must be of {', '.join(_STEPS)}, "
-    rule += "without a continuing_subword_prefix or a long end_of_word_suffix"
-    require(not odd, rule, odd, error=DataError)
-    rule = f"{name}: unk_token must be in its vocabulary"
-    require(is_token, rule, unknown, error=DataError)
-    rule = f"{name}: its add_prefix_space must be {add_prefix_space}, as "
-    rule += "tokenizer_config.json says, or is by default of its tokenizer_class"
+    message = f"{name}: expected byte-level BPE, received a model of type {kind}"
+    require(kind == "BPE" and levels, message, error=DataError)
+    message = f"{name}: steps of byte-level BPE must be of {', '.join(_STEPS)}, "
+    message += "without a continuing_subword_prefix or a long end_of_word_suffix"
+    require(not odd, message, odd, error=DataError)
+    message = f"{name}: unk_token must be in its vocabulary"
+    require(is_token, message, unknown, error=DataError)
+    message = f"{name}: its add_prefix_space must be {add_prefix_space}, as "
+    message += "tokenizer_config.json says, or is by default of its tokenizer_class"
     contradicts = f"ByteLevel {not add_prefix_space}" in steps
     fits = add_prefix_space is None or not contradicts
-    require(fits, rule, not add_prefix_space, error=DataError)
+    require(fits, message, not add_prefix_space, error=DataError)
     if model.get("dropout"):
         logging.warning("%s: its dropout %s is left out", name, model["dropout"])
     added = [
         {**t, "special": t["special"] and t["content"] in ROLES}
         for t in content["added_tokens"]
     ]
-    # The post-processor would add special tokens, which nobody asks for, and cut the
-    # space that belongs to a token off its offsets.
+    # The post-processor would add special tokens, which the callers add themselves, and
+    # would trim the space that belongs to a token from its offsets.
     content = {
         **content,
         "model": {**model, "dropout": None},
@@ -276,10 +269,10 @@ def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
 
 @contextlib.contextmanager
 def _reading(problem: str) -> Iterator[None]:
-    """Turns the library's errors, which are of no certain class, into a DataError."""
+    """Re-raises the library's errors, which have no common class, as `DataError`."""
     try:
         yield
-    # A panic of the library is no `Exception`, and is of no class that can be imported.
+    # A panic in the library is not an `Exception`, and its class cannot be imported.
     except BaseException as e:
         if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
             raise
@@ -312,18 +305,18 @@ def _graph_tables(tokenizer) -> dict:
     """
     kinds = json.loads(tokenizer.to_str())
     model, words = kinds["model"], kinds["pre_tokenizer"] or {}
-    unknown = [
+    unsupported = [
         f"model.{name} {model[name]!r}"
         for name in _PLAIN_MODEL
         if model.get(name) not in (None, "", False)
     ]
     if kinds["normalizer"] is not None:
-        unknown.append(f"normalizer {kinds['normalizer']['type']}")
+        unsupported.append(f"normalizer {kinds['normalizer']['type']}")
     if words.get("type") != "ByteLevel":
-        unknown.append(f"pre_tokenizer {words.get('type')}")
+        unsupported.append(f"pre_tokenizer {words.get('type')}")
     vocabulary, alphabet = model["vocab"], byte_alphabet()
     missing = [octet for octet, char in enumerate(alphabet) if char not in vocabulary]
-    unknown += [f"no token for byte {octet}" for octet in missing[:1]]
+    unsupported += [f"no token for byte {octet}" for octet in missing[:1]]
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
     ranks = {left + right: rank for rank, (left, right) in enumerate(pairs)}
     # The graph merges all occurrences of a pair at once. That equals the library's
@@ -331,11 +324,11 @@ def _graph_tables(tokenizer) -> dict:
     if len(ranks) < len(pairs) or any(
         ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
     ):
-        unknown.append("merges that use results of later merges")
+        unsupported.append("merges that use results of later merges")
     require(
-        not unknown,
+        not unsupported,
         "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
-        f"train_tokenizer's, received one with {', '.join(unknown)}; tokenize with "
+        f"train_tokenizer's, received one with {', '.join(unsupported)}; tokenize with "
         "encode_batch instead and pass token ids to the model",
     )
     return {

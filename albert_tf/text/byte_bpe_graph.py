@@ -2,7 +2,7 @@ r"""Byte-level BPE as TensorFlow operations, for use inside a SavedModel.
 
 Legend: `B` strings, `W` words, `N` symbols.
 
-It uses only operations of core TensorFlow. The pattern that splits text into words is
+Only operations of core TensorFlow are used. The pattern that splits text into words is
 GPT-2's; RE2 has no look-ahead, so its `\s+(?!\S)` becomes a mark before the last white
 space of a run. Merging follows the library: within a word, the pair of the lowest rank
 is merged first, from left to right, until no pair is left.
@@ -36,11 +36,10 @@ class GraphByteBPE(GraphBase):
     Attach the object to the model that is saved; otherwise its vocabulary is lost.
 
     Args:
-        tokenizer: `ByteBPETokenizer`.
         byte_ids: int `[256]`. Id of each byte.
-        merges: Sequence of (left id, right id, id of both), in order of priority.
-        add_prefix_space: bool. Whether to put a space before each text.
-        use_regex: bool. Whether to split text into words first.
+        merges: Sequence of (left id, right id, merged id), in order of priority.
+        add_prefix_space: Whether to put a space before each text.
+        use_regex: Whether to split text into words first.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class GraphByteBPE(GraphBase):
         self._no_rank = np.int64(len(table))
         with tf.init_scope(), tf.device("CPU:0"):
             self._byte_ids = tf.constant(byte_ids, tf.int64)
-            # A token is written with one character for each of its bytes.
+            # The vocabulary writes each byte of a token as one character.
             lengths = [len(token) for token in tokenizer.vocabulary]
             self._lengths = tf.constant(lengths, tf.int64)
             self._merged = tf.constant(np.append(table[:, 2], -1), tf.int64)
@@ -79,13 +78,13 @@ class GraphByteBPE(GraphBase):
     def tokenize_with_offsets(self, texts: tf.Tensor) -> TokensWithOffsets:
         """Tokenizes strings `[B]`; see `Tokenizer.encode_with_offsets`.
 
-        A token that is a part of a character has the whole character.
+        A token that covers part of a character gets the span of the whole character.
         """
         texts = as_utf8(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
         prefixed = self._prefixed(texts)
         ids, octets = self._tokenize(prefixed)
-        # A space that is not in the text counts as its first character.
+        # An added space counts as part of the text's first character.
         added = tf.strings.length(prefixed) - tf.strings.length(texts)
         before = codes.row_starts() + tf.cumsum(tf.cast(added, tf.int64))
         row = ids.value_rowids()
@@ -103,7 +102,7 @@ class GraphByteBPE(GraphBase):
         )
 
     def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Returns the ids of UTF-8 strings, and the bytes of all, in order."""
+        """Returns the ids of UTF-8 strings, and the concatenated bytes of all."""
         words = self._words(texts)
         symbols = tf.strings.bytes_split(words.values)
         octets = tf.reshape(tf.io.decode_raw(symbols.values, tf.uint8), [-1])
@@ -146,7 +145,7 @@ class GraphByteBPE(GraphBase):
 
         Args:
             ids: int64 `[N]`. Symbols of all words.
-            word_of: int64 `[N]`. Index of the word each belongs to, ascending.
+            word_of: int64 `[N]`. Index of each symbol's word, ascending.
             num_words: int64. W.
 
         Returns:
@@ -176,8 +175,8 @@ class GraphByteBPE(GraphBase):
             )
             taken &= (place - first) % 2 == 0
             ids = tf.where(taken, tf.gather(self._merged, ranks), ids)
-            kept = ~tf.concat([[False], taken[:-1]], 0)
-            ids, word_of = tf.boolean_mask(ids, kept), tf.boolean_mask(word_of, kept)
+            stays = ~tf.concat([[False], taken[:-1]], 0)
+            ids, word_of = tf.boolean_mask(ids, stays), tf.boolean_mask(word_of, stays)
             return ids, word_of, find(ids, word_of)
 
         vector = tf.TensorShape([None])

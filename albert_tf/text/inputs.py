@@ -1,6 +1,7 @@
 """Turns texts and pairs of texts into model inputs: `[CLS] A [SEP] B [SEP]`.
 
-A second text without a token counts as none, as in the original: `[CLS] A [SEP]`.
+If the second text has no tokens, the row has one text, as in the original: `[CLS] A
+[SEP]`.
 
 Legend: `B` batch, `T` sequence, `P` masks in a text.
 
@@ -18,7 +19,8 @@ from albert_tf.errors import require
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-# Rows are padded to a multiple of it: few different shapes, and little padding.
+# Rows are padded to a multiple of this, which bounds both the number of shapes and the
+# amount of padding.
 STEP = 16
 
 
@@ -29,10 +31,10 @@ class EncodedTexts:
     Attributes:
         ids: int32 array. Tokens of all rows.
         splits: int64 `[B + 1]`. Row `i` is `ids[splits[i]:splits[i + 1]]`.
-        first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]`
-            and `[SEP]`; the place of the first token of segment 1.
+        first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]` and
+            `[SEP]`; also the index of the first token of segment 1.
         truncated: bool `[B]`. Which rows were truncated; None if not recorded.
-        has_segments: bool. Whether segment 1 has an id of its own; see
+        has_segments: Whether segment 1 has its own segment id; see
             `Tokenizer.pair_separators`.
     """
 
@@ -52,7 +54,7 @@ class EncodedTexts:
 
 
 def kept_lengths(first, second, max_seq_length: int, separators: int = 1, ops=np):
-    """Returns how many tokens of A and of B a row keeps.
+    """Returns the numbers of tokens of A and of B that a row keeps, two int `[B]`.
 
     Tokens are removed one at a time from the end of the longer text, from B on a tie,
     until both fit together (the original's `_truncate_seq_pair`). Hugging Face removes
@@ -61,12 +63,8 @@ def kept_lengths(first, second, max_seq_length: int, separators: int = 1, ops=np
     Args:
         first: int `[B]`. Number of tokens in A.
         second: int `[B]`. Number of tokens in B; a row without any has one segment.
-        max_seq_length: int. Maximum length of a row, special tokens included.
-        separators: int. Number of separators between A and B.
-        ops: NumPy or TensorFlow, whose arrays these are.
-
-    Returns:
-        Two int `[B]`.
+        max_seq_length: Maximum length of a row, special tokens included.
+        ops: NumPy or TensorFlow, matching the arrays.
     """
     budget = max_seq_length - 2 - separators
     half = budget // 2
@@ -86,11 +84,9 @@ def encode_texts(
     """Tokenizes and truncates texts, and adds the special tokens.
 
     Args:
-        tokenizer: `Tokenizer`.
-        texts: Sequence of `B` strings.
-        text_pairs: Sequence of `B` strings for the second segment, or None. A row whose
-            second text has no token is a row with one text.
-        max_seq_length: int. Maximum length of a row, special tokens included.
+        text_pairs: The second texts, one per text, or None. If a second text has no
+            tokens, its row has one text.
+        max_seq_length: Maximum length of a row, special tokens included.
 
     Raises:
         UsageError: If `max_seq_length` leaves no room for text, or the two sequences
@@ -102,27 +98,26 @@ def encode_texts(
     nothing = np.zeros(0, np.int32), np.zeros(len(texts) + 1, np.int64)
     parts = [tokenizer.encode_batch_flat(texts), nothing]
     if text_pairs is not None:
-        rule = f"text_pairs: expected as many as texts, {len(texts)}"
-        require(len(text_pairs) == len(texts), rule, len(text_pairs))
+        message = f"text_pairs: expected as many as texts, {len(texts)}"
+        require(len(text_pairs) == len(texts), message, len(text_pairs))
         parts[1] = tokenizer.encode_batch_flat(text_pairs)
     first, second = (np.diff(splits) for _, splits in parts)
-    kept = kept_lengths(first, second, max_seq_length, separators)
-    lost = (first > kept[0]) | (second > kept[1])
-    counts = (kept[0], np.where(second > 0, kept[1], -1))
+    lengths = kept_lengths(first, second, max_seq_length, separators)
+    lost = (first > lengths[0]) | (second > lengths[1])
+    counts = (lengths[0], np.where(second > 0, lengths[1], -1))
     segments = ((a, b[:-1], n) for (a, b), n in zip(parts, counts, strict=True))
     return dataclasses.replace(join_segments(tokenizer, *segments), truncated=lost)
 
 
 def join_segments(tokenizer: Tokenizer, *segments: tuple) -> EncodedTexts:
-    """Joins parts of tokens to rows: `[CLS]`, then each part with a `[SEP]`.
+    """Joins parts of tokens to rows: `[CLS]`, then each part followed by `[SEP]`.
 
-    Between two parts there are as many as the tokenizer says.
+    Between two parts there are `tokenizer.pair_separators` separators.
 
     Args:
-        tokenizer: `Tokenizer`. Names the special tokens.
-        *segments: tuples of the tokens of all rows, an int32 array; and int `[B]`, the
-            place of the first token of each row, and the number of its tokens, -1 for a
-            row without this part.
+        *segments: Tuples of the tokens of all rows, an int32 array; and, both int
+            `[B]`, the index of each row's first token and its number of tokens, -1 for
+            a row without this part.
     """
     more = tokenizer.pair_separators - 1  # before every part but the first
     lengths = (
@@ -146,10 +141,8 @@ def padded_inputs(
     """Returns the selected rows as a padded batch.
 
     Args:
-        encoded: `EncodedTexts`. Result of `encode_texts`.
         rows: int `[B]`. Indices of the rows.
-        length: int. `T`; at least the length of the longest selected row.
-        pad_id: int. Token id used as padding.
+        length: `T`; at least the length of the longest selected row.
 
     Returns:
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`.
@@ -174,12 +167,11 @@ def encode_masked(
     """Returns the token ids of a text with masks, special tokens included.
 
     Args:
-        tokenizer: `Tokenizer`.
-        text: str. `[MASK]` in it stands for the tokenizer's mask token, whatever the
-            vocabulary calls it.
-        longest: int. Number of tokens that the text may have. It is not cut: that
-            could remove a mask, or what decides its token.
-        limit: str. What sets `longest`, for messages.
+        text: `[MASK]` in it stands for the tokenizer's mask token, whatever its name in
+            the vocabulary.
+        longest: Maximum number of tokens. The text is not truncated, because that could
+            remove a mask, or the context that determines its token.
+        limit: Origin of `longest`, for messages.
 
     Raises:
         UsageError: If the text contains no mask or is too long.
@@ -189,8 +181,8 @@ def encode_masked(
     shown = repr(text if len(text) <= 60 else f"{text[:57]}...")
     mask = tokenizer.id_to_token(tokenizer.mask_id)
     require(tokenizer.mask_id in ids, f"text: expected {mask} in it, received {shown}")
-    rule = f"text: expected at most {longest} tokens ({limit})"
-    require(len(ids) <= longest, f"{rule}, received {len(ids)}: {shown}")
+    message = f"text: expected at most {longest} tokens ({limit})"
+    require(len(ids) <= longest, f"{message}, received {len(ids)}: {shown}")
     return ids
 
 
@@ -200,18 +192,16 @@ def masked_inputs(
     longest: int,
     step: int = STEP,
 ) -> tuple[dict[str, np.ndarray], list[list[int]]]:
-    """Returns rows of `encode_masked` as a padded batch, and where their masks are.
+    """Returns rows of `encode_masked` as a padded batch, and the positions of masks.
 
     Args:
-        tokenizer: `Tokenizer`.
-        rows: Sequence of `B` rows.
-        longest: int. The length that no row exceeds.
-        step: int. `T` is rounded up to a multiple of it.
+        longest: Maximum length of any row.
+        step: `T` is rounded up to a multiple of it.
 
     Returns:
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`; and `[B, P]`
-        `mask_positions`, padded with zeros, `P` a power of two. List of the positions
-        in each row.
+        `mask_positions`, padded with zeros, with `P` a power of two. List of the
+        positions in each row.
     """
     lengths = np.array([len(row) for row in rows])
     splits = np.append(0, np.cumsum(lengths))
@@ -235,13 +225,9 @@ def rounded_length(length: int, longest: int, step: int = STEP) -> int:
 def check_max_seq_length(
     value: int, *, pairs: bool, longest: int | None = None, separators: int = 1
 ):
-    """Raises a UsageError if `max_seq_length` is too small or too large.
+    """Raises a `UsageError` if `max_seq_length` is too small or too large.
 
-    Args:
-        value: int. The `max_seq_length` to check.
-        pairs: bool. Whether rows have two segments.
-        longest: int or None. The model's `max_position_embeddings`.
-        separators: int. Number of separators between the two.
+    `longest` is the model's `max_position_embeddings`, if known.
     """
     least = 4 + separators if pairs else 3
     require(value >= least, f"max_seq_length must be at least {least}", value)

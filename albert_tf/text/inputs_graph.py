@@ -1,6 +1,7 @@
 """Turns texts into model inputs with TensorFlow operations.
 
-It gives the same result as `inputs`, inside a SavedModel that takes strings.
+The result equals that of `inputs`; these functions run inside a SavedModel that accepts
+strings.
 
 Legend: `B` batch, `T` sequence.
 
@@ -25,30 +26,29 @@ def join_segments(
     """Builds `[CLS] A [SEP] B [SEP]`, truncated and padded to the same length.
 
     Args:
-        tokenizer: `Tokenizer`. Names the special tokens.
         first: int32 `[B, None]`. Tokens of A.
         second: int32 `[B, None]` or None. Tokens of B. A row without any has one
             segment.
-        max_seq_length: int. Maximum length of a row, special tokens included.
-        step: int. Rows are padded to a multiple of it.
+        max_seq_length: Maximum length of a row, special tokens included.
+        step: Rows are padded to a multiple of it.
 
     Returns:
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is
-        chosen when the graph runs.
+        determined when the graph runs.
     """
     separators, is_pair = tokenizer.pair_separators, second is not None
     inputs.check_max_seq_length(max_seq_length, pairs=is_pair, separators=separators)
     if second is None:
         first = first[:, : max_seq_length - 2]
     else:
-        kept = inputs.kept_lengths(
+        sizes = inputs.kept_lengths(
             first.row_lengths(),
             second.row_lengths(),
             max_seq_length,
             separators,
             tf,
         )
-        first, second = first_tokens(first, kept[0]), first_tokens(second, kept[1])
+        first, second = first_tokens(first, sizes[0]), first_tokens(second, sizes[1])
     return padded_rows(
         tokenizer, first, second, max_seq_length, step=step, keeps_empty=False
     )
@@ -65,9 +65,7 @@ def padded_rows(
 ) -> dict[str, tf.Tensor]:
     """Builds `[CLS] A [SEP] B [SEP]` of segments that fit; see `join_segments`.
 
-    Args:
-        tokenizer, first, second, max_seq_length, step: As for `join_segments`.
-        keeps_empty: bool. Whether a B without tokens has its `[SEP]`, too.
+    If `keeps_empty`, a B without tokens also gets its `[SEP]`.
     """
     column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
     cls, sep = column * tokenizer.cls_id, column * tokenizer.sep_id
@@ -94,7 +92,7 @@ def padded_rows(
 
 
 def rounded_length(length: tf.Tensor, longest: int, step: int = inputs.STEP):
-    """Does the same as `inputs.rounded_length`, and makes at least one step."""
+    """Does the same as `inputs.rounded_length`, but returns at least one step."""
     return tf.minimum(-(-tf.maximum(length, 1) // step) * step, longest)
 
 
@@ -104,10 +102,9 @@ def fixed_length_inputs(
     """Encodes one text or a vector of texts, padded to one length.
 
     Args:
-        tokenizer: `Tokenizer`.
         first: string `[B]` or a scalar.
         second: string `[B]`, a scalar or None. The second texts.
-        length: int. `T`.
+        length: `T`.
 
     Returns:
         dict of int32 `[B, T]`, or `[T]` for scalars; see `join_segments`.
@@ -129,9 +126,9 @@ def fixed_length_inputs(
 
 
 def first_tokens(ids: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first `counts` int64 `[B]` tokens of each row."""
+    """Returns the first `counts` (int64 `[B]`) tokens of each row."""
     position = tf.ragged.range(ids.row_lengths()).values
-    kept = position < tf.gather(counts, ids.value_rowids())
+    is_first = position < tf.gather(counts, ids.value_rowids())
     return tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(ids.values, kept), counts, validate=False
+        tf.boolean_mask(ids.values, is_first), counts, validate=False
     )

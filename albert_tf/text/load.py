@@ -16,14 +16,14 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
 
-# The files of a folder that may hold its tokenizer; the first that exists is taken.
+# Files of a folder that may hold its tokenizer; the first that exists is used.
 IN_FOLDER = folders.VOCABULARIES
 _CLASSES = (AlbertTokenizer, ByteBPETokenizer, WordPieceTokenizer)
 OPTIONS = tuple(dict.fromkeys(name for kind in _CLASSES for name in kind.options))
-# Hugging Face's name; formats without such a file of their own get it too.
+# Hugging Face's name; formats that have no such file use it, too.
 OPTION_FILE = "tokenizer_config.json"
-# The options may leave this fraction of a vocabulary's tokens without use: in released
-# vocabularies with their own options it is 0, with the opposite ones 1% to 50%.
+# Largest fraction of a vocabulary's tokens that its options may make unreachable: in
+# released vocabularies 0 with their own options, 1% to 50% with the opposite ones.
 _MOST_USELESS = 0.005
 
 
@@ -41,20 +41,21 @@ def load_tokenizer(
     Args:
         path: str or path. A SentencePiece model, a `tokenizer.json` of a unigram model,
             of WordPiece or of byte-level BPE, a `vocab.txt` of WordPiece, a
-            `vocab.json` of BPE (with `merges.txt` next to it), or a folder with one.
-        do_lower_case: bool or None. Whether text is lower-cased. Default: as the model
-            folder says, or else True. Byte-level BPE ignores it and keeps text as it
-            is.
+            `vocab.json` of BPE (with `merges.txt` next to it), or a folder with one of
+            these.
+        do_lower_case: bool or None. Whether text is lower-cased. Default: as stored in
+            the model folder, or else True. Byte-level BPE ignores it and keeps text as
+            it is.
         keep_accents: bool or None. Whether accents, tone marks and other combining
-            characters are kept. Default: as the model folder says, or else False
-            (WordPiece: if case is kept). Byte-level BPE does not accept it.
+            characters are kept. Default: as stored in the model folder, or else False
+            (WordPiece: kept if case is kept). Byte-level BPE does not accept it.
         **kwargs: Other arguments of the tokenizer's class.
 
     Raises:
         DataError: If the file does not exist or is not a tokenizer.
-        UsageError: If the tokenizer does not accept an argument, its model folder says
-            otherwise, or an option that nothing states has a default under which many
-            of its tokens cannot occur.
+        UsageError: If the tokenizer does not accept an argument, its model folder
+            contradicts one, or an option that is stated nowhere has a default under
+            which many of its tokens cannot occur.
 
     Example:
         >>> import albert_tf
@@ -65,46 +66,41 @@ def load_tokenizer(
     path = os.fspath(path)
     if files.is_folder(path):
         message = f"{path}: expected one of {', '.join(IN_FOLDER)}, found none"
-        found = find_file(path)
-        require(found, message, error=DataError)
-        path = found
-    given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
-    given = {name: value for name, value in given.items() if value is not None}
+        in_folder = find_file(path)
+        require(in_folder, message, error=DataError)
+        path = in_folder
+    requested = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
+    requested = {name: value for name, value in requested.items() if value is not None}
     kind, source, stated = _find_class(path)
-    rule = f"{path}: unknown tokenizer options"
+    problem = f"{path}: unknown tokenizer options"
     if kind is ByteBPETokenizer:
-        given.pop("do_lower_case", None)
-        rule = f"{path}: byte-level BPE keeps text as it is and does not accept"
-    unknown = ", ".join(name for name in given if name not in kind.options)
-    require(not unknown, f"{rule} {unknown}")
+        requested.pop("do_lower_case", None)
+        problem = f"{path}: byte-level BPE keeps text as it is and does not accept"
+    refused = ", ".join(name for name in requested if name not in kind.options)
+    require(not refused, f"{problem} {refused}")
     folder, name = os.path.split(path)
     if name in IN_FOLDER:
         stored = stored_options(folder)
     else:
         stored = _options_of(option_file(path))
-    check_options(given, stored, path)
-    options = stored | given
+    check_options(requested, stored, path)
+    options = stored | requested
     return _build(kind, source, stated, options, path)
 
 
 def read_tokenizer(path: str, options: Mapping[str, Any]) -> Tokenizer:
-    """Builds the tokenizer of a file, wherever it lies.
+    """Builds the tokenizer of a file, ignoring options that its class does not have.
 
-    Args:
-        path: str. The file; see `load_tokenizer`.
-        options: mapping. Options; those that its class does not have are ignored.
-
-    Raises:
-        DataError: If the file is not a tokenizer, or an option is unknown.
+    Raises `DataError` if the file is not a tokenizer, or no class has an option.
     """
     unknown = ", ".join(map(str, options.keys() - set(OPTIONS)))
-    rule = f"{path}: unknown tokenizer options {unknown}"
-    require(not unknown, rule, error=DataError)
+    message = f"{path}: unknown tokenizer options {unknown}"
+    require(not unknown, message, error=DataError)
     return _build(*_find_class(path), options, path)
 
 
 def _find_class(path: str) -> tuple[type[Tokenizer], tuple, dict[str, Any]]:
-    """Returns the class of a file's tokenizer, its source, and options stated there."""
+    """Returns the class of a file's tokenizer, its source, and its own options."""
     if path.endswith(".txt"):
         return WordPieceTokenizer, (path,), {}
     if not path.endswith(".json"):
@@ -123,38 +119,36 @@ def _find_class(path: str) -> tuple[type[Tokenizer], tuple, dict[str, Any]]:
 def _build(
     kind: type[Tokenizer], source: tuple, stated, options, path: str
 ) -> Tokenizer:
-    known = {name: options[name] for name in kind.options if name in options}
-    for option in (stated.keys() & known.keys()) - {"added_tokens"}:
-        rule = f"{path}: its steps are made for {option}={stated[option]}"
-        require(stated[option] == known[option], rule, known[option])
-    known = stated | known
+    accepted = {name: options[name] for name in kind.options if name in options}
+    for option in (stated.keys() & accepted.keys()) - {"added_tokens"}:
+        message = f"{path}: its steps are made for {option}={stated[option]}"
+        require(stated[option] == accepted[option], message, accepted[option])
+    accepted = stated | accepted
     folder, name = os.path.split(path)
     if name in IN_FOLDER:
         has_space = added_tokens.check_steps(folder, kind.file_name)
         if kind is ByteBPETokenizer:
-            known["add_prefix_space"] = has_space
+            accepted["add_prefix_space"] = has_space
     try:
-        tokenizer = kind(*source, **known)
+        tokenizer = kind(*source, **accepted)
     except DataError as e:
         raise (e if source[0] == path else DataError(f"{path}: {e}")) from None
     if not (path.endswith(".json") and kind is WordPieceTokenizer):  # it states both
-        _check_defaults(tokenizer, known, path)
+        _check_defaults(tokenizer, accepted, path)
     return tokenizer
 
 
 def option_file(path: str) -> str:
-    """Returns the path of the file with the options of a vocabulary's file."""
+    """Returns the path of the file that stores the options of a vocabulary file."""
     folder, name = os.path.split(path)
     return files.join(folder, OPTION_FILE) if name in IN_FOLDER else f"{path}.json"
 
 
 def stored_options(folder: str) -> dict[str, Any]:
-    """Returns the tokenizer's options that a folder names; empty if it names none.
+    """Returns the tokenizer options stored in a folder; empty if it stores none.
 
-    The folder of a pretraining run names them in its record.
-
-    Raises:
-        DataError: If a file is damaged.
+    The folder of a pretraining run stores them in its record. Raises `DataError` if a
+    file is damaged.
     """
     paths = (files.join(folder, n) for n in ("config.json", OPTION_FILE, "run.json"))
     options = next(filter(None, map(_options_of, paths)), {})
@@ -174,8 +168,8 @@ def _options_of(path: str) -> dict[str, Any]:
         values = {}
     if name in ("config.json", "run.json"):
         values = values.get("tokenizer") or {}
-    rule = f"{path}: tokenizer must be an object"
-    require(isinstance(values, dict), rule, values, error=DataError)
+    message = f"{path}: tokenizer must be an object"
+    require(isinstance(values, dict), message, values, error=DataError)
     if isinstance(values.get("strip_accents"), bool):  # Hugging Face's BERT
         values = {"keep_accents": not values["strip_accents"], **values}
     options = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
@@ -185,7 +179,7 @@ def _options_of(path: str) -> dict[str, Any]:
 
 
 def library_options(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns the options of a tokenizer as transformers names them."""
+    """Returns the options of a tokenizer under the names that transformers uses."""
     options = tokenizer.get_config()
     if isinstance(tokenizer, WordPieceTokenizer):
         options["strip_accents"] = not options.pop("keep_accents")
@@ -200,15 +194,10 @@ def library_options(tokenizer: Tokenizer) -> dict[str, Any]:
 def check_options(
     given: Mapping[str, Any], known: Mapping[str, Any], source: str
 ) -> None:
-    """Refuses options that contradict what is known about a tokenizer.
+    """Raises `UsageError` if requested options contradict a tokenizer's known ones.
 
-    Args:
-        given: dict. Options that were requested.
-        known: dict. Options that a model was trained with, or records were made with.
-        source: str. What says so, for the error.
-
-    Raises:
-        UsageError: If they differ.
+    `known` are the options that a model was trained with, or records were created with;
+    `source` names these for the message.
     """
     for name, value in given.items():
         there = known.get(name, value)
@@ -233,7 +222,7 @@ def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
 def _check_defaults(
     tokenizer: Tokenizer, stated: Mapping[str, bool], path: str
 ) -> None:
-    """Refuses a default that nobody stated and that leaves many tokens without use."""
+    """Raises `UsageError` if an unstated default makes many tokens unreachable."""
     doubts = {
         "do_lower_case": (True, "capitals", lambda token: token != token.lower()),
         "keep_accents": (False, "accents or other combining marks", _has_marks),
@@ -260,10 +249,10 @@ def _has_marks(token: str) -> bool:
 
 
 def find_file(folder: str, names: Iterable[str] = IN_FOLDER) -> str:
-    """Returns the path of the first of these files in a folder; empty without any."""
+    """Returns the path of the first existing file of `names`; empty if none exists."""
     paths = [files.join(folder, name) for name in names]
-    found = next(filter(files.exists, paths), "")
+    path = next(filter(files.exists, paths), "")
     other = files.join(folder, WordPieceTokenizer.file_name)
-    if found.endswith(".model") and other in paths and files.exists(other):
-        logging.warning("%s: is not read, since %s is there, too", other, found)
-    return found
+    if path.endswith(".model") and other in paths and files.exists(other):
+        logging.warning("%s: is not read, since %s is there, too", other, path)
+    return path

@@ -41,15 +41,12 @@ def to_unicode(text: str | bytes) -> str:
 def normalize_text(
     text: str | bytes, do_lower_case: bool = True, keep_accents: bool = False
 ) -> str:
-    """Normalizes text (the original's `preprocess_text`).
+    """Returns the text to give to SentencePiece (the original's `preprocess_text`).
 
     Args:
         text: str, or UTF-8 bytes. Bytes that are not UTF-8 become spaces.
-        do_lower_case: bool. Whether to apply step 3.
-        keep_accents: bool. Whether to skip step 2 (Hugging Face's option of that name).
-
-    Returns:
-        str. The text to give to SentencePiece.
+        do_lower_case: Whether to apply step 3.
+        keep_accents: Whether to skip step 2 (Hugging Face's option of that name).
     """
     text = " ".join(to_unicode(text).split())
     if not (keep_accents or text.isascii()):
@@ -67,14 +64,13 @@ class CharacterTable:
     stands for `c` itself.
 
     Args:
-        folded_characters: Iterable of (str, str). The characters that are replaced, and
-            by what.
+        folded_characters: Pairs of a character and its replacement.
 
     Attributes:
         pages: int32 `[0x1100]`. Index of the distinct page for each page of 256.
         row_of: int32 `[number of distinct pages * PAGE_SIZE]`. Row of the table.
         values: int32. The concatenated rows.
-        splits: int64 `[rows + 1]`. Where each row begins and ends in `values`.
+        splits: int64 `[rows + 1]`. Row splits of `values`.
     """
 
     def __init__(self, folded_characters: Iterable[tuple[str, str]]):
@@ -89,11 +85,11 @@ class CharacterTable:
 
 
 def in_pages(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a smaller form of a table with an int32 for every code point.
+    """Compresses a table with an int32 for each code point.
 
     Returns:
-        Two int32: index of the distinct page for each page of `PAGE_SIZE` values, and
-        the values of the distinct pages.
+        Two int32 arrays: the index of the distinct page for each page of `PAGE_SIZE`
+        values, and the values of the distinct pages.
     """
     table = values.reshape(-1, PAGE_SIZE)
     distinct, pages = np.unique(table, axis=0, return_inverse=True)
@@ -104,15 +100,15 @@ def in_pages(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def character_table(do_lower_case: bool, keep_accents: bool) -> CharacterTable:
     """Returns the cached table of `normalize_text`; building it takes about a second.
 
-    In it, white space is unchanged, and so is capital sigma, whose lower case depends
-    on the characters around it (`final_sigma_pattern`).
+    It leaves white space unchanged, and also capital sigma, whose lower case depends on
+    the characters around it (`final_sigma_pattern`).
     """
     return CharacterTable(_folded_characters(do_lower_case, keep_accents))
 
 
 @functools.lru_cache
 def white_space() -> tuple[str, ...]:
-    """Returns the characters at which `str.split` splits, in order."""
+    """Returns the characters at which `str.split` splits, in code point order."""
     return tuple(c for c in _characters() if c.isspace())
 
 
@@ -171,7 +167,7 @@ def _folded_characters(do_lower_case: bool, keep_accents: bool):
     if not keep_accents:
         text = combining_pattern().sub("", unicodedata.normalize("NFKD", text))
     if do_lower_case:
-        # Several characters (such as 𝚺) decompose to sigma: hide all from lower().
+        # Other characters (such as 𝚺) also decompose to sigma: hide all from lower().
         text = _SIGMA.join(part.lower() for part in text.split(_SIGMA))
     for char, folded in zip(chars, text.split("\n"), strict=True):
         if char != folded:

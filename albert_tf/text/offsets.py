@@ -1,10 +1,10 @@
-"""Which characters of the raw text each token comes from.
+"""Aligns each token with the characters of the raw text that it comes from.
 
 Legend: `n` characters of the raw text, `m` characters after normalization, `P` pieces.
 
 The original aligns the pieces with the text by a longest common subsequence within a
 band (`run_squad`'s `_lcs_match`), and drops questions where less than 80% matches. Here
-every step of normalization says where its output comes from, in linear time and for
+every step of normalization reports the source of its output, in linear time and for
 every text. Where no character expands to several, the spans are the original's:
 
 - the span of a piece begins with the white space before its word,
@@ -30,12 +30,11 @@ _SPACE = "▁"
 def source_map(
     text: str, do_lower_case: bool, keep_accents: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where each character of `normalize_text(text)` comes from.
+    """Returns the source of each character of `normalize_text(text)`.
 
     Args:
-        text: str. `n` characters, as `to_unicode` returns them.
-        do_lower_case: bool. As for `normalize_text`.
-        keep_accents: bool. As for `normalize_text`.
+        text: `n` characters, as returned by `to_unicode`.
+        do_lower_case, keep_accents: As for `normalize_text`.
 
     Returns:
         Two int64 `[m]`: character `j` comes from `text[starts[j]:ends[j]]`, which
@@ -57,15 +56,15 @@ def source_map(
     # White space inside the text: the first character of each run is the space.
     first = np.flatnonzero(space[1:] & ~space[:-1]) + 1
     lengths[first[first < words[-1]]] = 1
-    kept = np.flatnonzero(lengths)
-    # What is dropped belongs to what precedes it, except white space at the end.
-    ends = np.append(kept, words[-1] + 1)[1:]
-    return np.repeat(kept, lengths[kept]), np.repeat(ends, lengths[kept])
+    producing = np.flatnonzero(lengths)
+    # Dropped characters belong to the one before, except white space at the end.
+    ends = np.append(producing, words[-1] + 1)[1:]
+    return np.repeat(producing, lengths[producing]), np.repeat(ends, lengths[producing])
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
-    """Returns the number of characters that a character other than a space becomes."""
+    """Returns the number of characters that normalization makes of one character."""
     if char.isspace():
         return 1
     if not keep_accents:
@@ -76,19 +75,16 @@ def _length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
 def piece_spans(
     processor, text: str, replacements: dict[int, list[int]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Encodes normalized text with SentencePiece, keeping where pieces come from.
+    """Encodes normalized text with SentencePiece, and returns the spans of the pieces.
 
     Args:
-        processor: `SentencePieceProcessor`.
-        text: str. Normalized text of `m` characters.
-        replacements: dict. Maps the id of a piece to the ids that replace it (the
-            digit-comma rule).
+        text: Normalized text of `m` characters.
+        replacements: Ids that replace the id of a piece (the digit-comma rule).
 
     Returns:
-        ids: int64 `[P]`.
-        spans: int64 `[P, 2]`. First character of each piece in `text`, and the one
-            after its last. Both are equal only for a lone `▁` before the first word; a
-            piece made of a part of a character has the whole character.
+        ids: int64 `[P]`. spans: int64 `[P, 2]`, start (inclusive) and end (exclusive)
+        of each piece in `text`. They are equal only for a lone `▁` before the first
+        word; a piece made of a part of a character spans the whole character.
     """
     proto = processor.encode(text, out_type="immutable_proto")
     rows = []
@@ -103,7 +99,7 @@ def piece_spans(
             rows += [(i, *span) for i, span in zip(new, spans, strict=True)]
     table = np.array(rows, np.int64).reshape(-1, 3)
     ids, spans = table[:, 0], table[:, 1:]
-    # SentencePiece gives an expanded character to the last of its pieces only.
+    # SentencePiece assigns an expanded character only to the last of its pieces.
     partial = (spans[:, 0] == spans[:, 1]) & (spans[:, 1] < len(text))
     partial[:1] &= ids[:1] != processor.piece_to_id(_SPACE)
     spans[partial, 1] += 1
@@ -118,7 +114,7 @@ def raw_spans(
     Args:
         spans: int64 `[P, 2]`. From `piece_spans`.
         source: Two int64 `[m]`. From `source_map`.
-        from_start: bool. Whether the first piece includes what precedes the first word.
+        from_start: Whether the first piece includes the text before the first word.
 
     Returns:
         Two int32 `[P]`: starts, and ends (exclusive).
@@ -134,12 +130,9 @@ def raw_spans(
 
 
 def include_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> None:
-    """Extends spans over combining marks that no token holds, in place.
+    """Extends spans of the raw text over combining marks that no token contains.
 
-    Args:
-        text: str. The raw text.
-        starts: int32 `[P]`.
-        ends: int32 `[P]`. Exclusive; changed.
+    `ends`, int32 `[P]` and exclusive, is modified in place.
     """
     after = np.append(starts[1:], len(text))
     for i in np.flatnonzero(ends < after).tolist():
@@ -150,7 +143,7 @@ def include_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> None:
 
 
 def part_places(piece: str, parts: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Returns where in a piece its parts lie, in order; None if they do not."""
+    """Returns the spans of a piece's parts, in order; None if they do not match."""
     places, at = [], 0
     for part in parts:
         at = piece.find(part, at)
@@ -162,12 +155,10 @@ def part_places(piece: str, parts: Sequence[str]) -> list[tuple[int, int]] | Non
 
 
 def normal_lengths(processor, chars: Iterable[str]) -> np.ndarray:
-    """Returns how many characters SentencePiece's own normalization makes of each.
+    """Returns the number of characters that SentencePiece normalizes each one to.
 
-    Args:
-        processor: `SentencePieceProcessor`.
-        chars: Iterable of str. Characters, each for itself between others: at the ends
-            of a text, spaces are dropped.
+    Each character is placed between others, since spaces at the ends of a text are
+    dropped.
     """
     texts = processor.normalize(["00", *(f"0{char}0" for char in chars)])
     return np.array([len(text) for text in texts[1:]], np.int64) - len(texts[0])
@@ -177,14 +168,11 @@ def _split_span(processor, text, piece, parts, begin, end) -> list[tuple[int, in
     """Returns the spans of the parts that replace a piece.
 
     Args:
-        processor: `SentencePieceProcessor`.
-        text: str. Normalized text.
-        piece: str. The piece, `text[begin:end]` as SentencePiece writes it.
-        parts: list of str. Substrings of the piece, in order.
-        begin: int. First character of the piece in the text.
-        end: int. Character after its last.
+        piece: The piece, `text[begin:end]` as SentencePiece writes it.
+        parts: Substrings of the piece, in order.
+        begin, end: Span of the piece in the normalized text (exclusive end).
     """
-    # Where each character of the piece comes from.
+    # The source of each character of the piece.
     lengths = normal_lengths(processor, text[begin:end])
     bounds = [*np.repeat(np.arange(begin, end), lengths).tolist(), end]
     if piece.startswith(_SPACE) and len(bounds) == len(piece):

@@ -1,6 +1,6 @@
-"""Which characters of the raw text each token comes from, as TensorFlow operations.
+"""Aligns each token with the raw text, as TensorFlow operations.
 
-It gives the same result as `offsets`, inside a SavedModel.
+The result equals that of `offsets`; these functions run inside a SavedModel.
 
 Legend: `B` strings, `n` characters of all raw texts, `k` of them that are kept, `m`
 characters after normalization, `P` pieces.
@@ -23,17 +23,17 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer_graph import TokensWithOffsets, as_utf8
 
 _SPACE = "▁"
-_WHOLE = -1  # in place of a part of a piece: all of it
+_WHOLE = -1  # in place of the span of a part: the whole piece
 
 
 class _Folded(NamedTuple):
-    """Normalized texts, and where each character comes from in its raw text.
+    """Normalized texts, and the source of each character in its raw text.
 
     Attributes:
         codes: ragged int32 `[B, None]`. `m` characters.
         starts: int64 `[m]`. First raw character.
-        ends: int64 `[m]`. The raw character after the last.
-        stops: int64 `[B]`. End of the last word in the raw text, 0 without any.
+        ends: int64 `[m]`. End of the raw characters (exclusive).
+        stops: int64 `[B]`. End of the last word in the raw text; 0 if there is no word.
     """
 
     codes: tf.RaggedTensor
@@ -46,9 +46,6 @@ class GraphOffsets(tf.Module):
     """Turns strings into ids with offsets, as `AlbertTokenizer.encode_with_offsets`.
 
     Attach the object to the model that is saved.
-
-    Args:
-        tokenizer: `AlbertTokenizer`.
     """
 
     def __init__(self, tokenizer: AlbertTokenizer):
@@ -84,13 +81,13 @@ class GraphOffsets(tf.Module):
             splits = tf.gather(new.row_splits, splits)
             rows = tf.gather(rows, new.value_rowids())
             ids = new.values
-        # SentencePiece gives an expanded character to the last of its pieces only.
+        # SentencePiece assigns an expanded character only to the last of its pieces.
         limits = tf.gather(folded.codes.row_limits(), rows)
         is_first = tf.range(tf.size(ids, tf.int64)) == tf.gather(splits, rows)
         partial = (begin == end) & (end < limits)
         partial &= ~is_first | (ids != self._space_id)
         end += tf.cast(partial, tf.int64)
-        # One more character, so that no index is out of range.
+        # One padding element keeps every index in range.
         first = tf.gather(tf.concat([folded.starts, [0]], 0), begin)
         first = tf.where(begin < limits, first, tf.gather(folded.stops, rows))
         last = tf.gather(tf.concat([[0], folded.ends], 0), end)
@@ -115,13 +112,13 @@ class GraphOffsets(tf.Module):
         after = tf.gather(tf.gather(words, codes.row_limits()), rows) - words[:-1]
         # Of each run of white space inside a text, the first character is kept.
         after_word = tf.concat([tf.zeros_like(word[:1]), word[:-1]], 0)
-        kept = word | (after_word & (before > 0) & (after > 0))
-        places = tf.where(kept)[:, 0]
+        is_kept = word | (after_word & (before > 0) & (after > 0))
+        places = tf.where(is_kept)[:, 0]
         chars = tf.where(tf.gather(word, places), tf.gather(old, places), ord(" "))
         new = self.graph_tokenizer.fold(chars)
-        kept_before = tf.gather(counts_before(kept), codes.row_splits)
+        kept_before = tf.gather(counts_before(is_kept), codes.row_splits)
         splits = tf.gather(new.row_splits, kept_before)
-        # What is dropped belongs to what precedes it, except white space at the end.
+        # Dropped characters belong to the one before, except white space at the end.
         held = new.row_lengths() > 0
         holders = tf.boolean_mask(places, held)
         stops = _last_ends(word, words, codes)
@@ -144,7 +141,7 @@ class GraphOffsets(tf.Module):
         entry = tf.searchsorted(changed, codes.values, side="right") - 1
         is_changed = tf.gather(changed, entry) == codes.values
         lengths = tf.where(is_changed, tf.gather(lengths, entry), 1)
-        # Where each character comes from that SentencePiece makes, and one more.
+        # The source of each character that SentencePiece produces, and an end mark.
         count = tf.size(codes.values, tf.int64)
         source = tf.concat([tf.repeat(tf.range(count), lengths), [count]], 0)
         before = tf.concat([[0], tf.cumsum(lengths)], 0)
@@ -152,24 +149,24 @@ class GraphOffsets(tf.Module):
         length = tf.gather(self._lengths, ids)
         missing = length - (tf.gather(before, end) - made)
         # No space precedes the first word of a text.
-        known = (missing == 0) | ((missing == 1) & tf.gather(self._begins, ids))
+        is_aligned = (missing == 0) | ((missing == 1) & tf.gather(self._begins, ids))
         parts = tf.gather(self._parts, ids)
         places, piece = parts.values, parts.value_rowids()
-        begin, end, made, missing, length, known = (
+        begin, end, made, missing, length, is_aligned = (
             tf.gather(column, piece)[:, None]
-            for column in (begin, end, made, missing, length, known)
+            for column in (begin, end, made, missing, length, is_aligned)
         )
         most = tf.size(source, tf.int64) - 1
         place = tf.clip_by_value(made + places - missing, 0, most)
         bounds = tf.where(places < missing, begin, tf.gather(source, place))
         bounds = tf.where(places == length, end, bounds)
-        whole = ~known | (places == _WHOLE)
+        whole = ~is_aligned | (places == _WHOLE)
         spans = tf.where(whole, tf.concat([begin, end], 1), bounds)
         return tuple(tf.unstack(spans, axis=1))
 
 
 def is_space(codes: tf.Tensor) -> tf.Tensor:
-    """Returns which characters `str.isspace` calls white space."""
+    """Returns the mask of the characters that `str.isspace` considers white space."""
     spaces = normalization.white_space()
     table = np.zeros(ord(spaces[-1]) + 2, np.bool_)
     table[[ord(char) for char in spaces]] = True
@@ -182,14 +179,14 @@ def counts_before(flags: tf.Tensor) -> tf.Tensor:
 
 
 def _last_ends(word, words, codes: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the place after the last word of each text, its start without any."""
+    """Returns the end of the last word of each text; the text's start without words."""
     places = tf.concat([[-1], tf.where(word)[:, 0]], 0)
     last = tf.gather(places, tf.gather(words, codes.row_limits()))
     return tf.maximum(last + 1, codes.row_starts())
 
 
 def _characters(codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends):
-    """Turns bytes of encoded texts into characters of all texts, int64 `[P]`."""
+    """Converts byte positions in encoded texts to character indices, int64 `[P]`."""
     values = codes.values
     sizes = 1 + sum(tf.cast(values >= c, tf.int64) for c in (0x80, 0x800, 0x10000))
     character_of = tf.RaggedTensor.from_row_lengths(
@@ -206,8 +203,8 @@ def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Returns, for each piece, the spans of the parts that replace it.
 
     Returns:
-        int64 `[parts, 2]`: first character of each part in its piece and the one after
-        its last, and int64 `[V + 1]`: row splits. `_WHOLE` at both ends = all of it.
+        int64 `[parts, 2]`: start and (exclusive) end of each part in its piece, or
+        `_WHOLE` at both for the whole piece; and int64 `[V + 1]`: row splits.
     """
     rows, splits = [], [0]
     for i, piece in enumerate(tokenizer.vocabulary):
@@ -220,11 +217,11 @@ def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=8)
 def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which characters SentencePiece does not make one character of.
+    """Returns the characters that SentencePiece does not map to exactly one.
 
     Returns:
-        int32: their codes, ascending, after one that no character has; int64: how many
-        characters it makes of each.
+        int32: their codes, ascending, after a -1 that matches no character; int64: the
+        number of characters that each becomes.
     """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     codes = np.array([*range(0xD800), *range(0xE000, 0x110000)], np.int32)
@@ -233,7 +230,7 @@ def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
     for first in range(0, len(codes), 256):
         chars = [*map(chr, codes[first : first + 256].tolist())]
         text = processor.normalize(f"0{'0'.join(chars)}0")[before:]
-        # One by one only where something in 256 characters changes.
+        # Only blocks of 256 in which a character changes are examined one by one.
         if len(text) != 2 * len(chars) + 1 or text[::2].strip("0"):
             lengths[first : first + 256] = normal_lengths(processor, chars)
     changed = np.flatnonzero(lengths != 1)

@@ -17,16 +17,16 @@ from albert_tf.text import inputs
 from albert_tf.text.load import load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
-# File of a folder with assets.
+# File in a folder of assets.
 _ASSET = "preprocessor.json"
 
 
 class Preprocessor:
     """Builds `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, truncated and padded.
 
-    A second text without a token counts as none.
+    If the second text has no tokens, the row has one text.
 
-    It follows KerasHub's conventions: called with `x`, `(x, y)` or `(x, y,
+    The conventions are KerasHub's: called with `x`, `(x, y)` or `(x, y,
     sample_weight)` as arguments, it returns as many values, of which only `x` is
     changed. It works on Python strings and inside `tf.data`
     (`dataset.map(preprocessor)`), with the same result.
@@ -98,11 +98,11 @@ class Preprocessor:
 
     @classmethod
     def load_assets(cls, folder: str) -> "Preprocessor | None":
-        """Returns what `save_assets` wrote into a folder; None if it wrote nothing."""
+        """Returns the preprocessor stored by `save_assets`, or None without one."""
         if not files.exists(files.join(folder, _ASSET)):
             return None
         values = files.read_json(files.join(folder, _ASSET))
-        # A stranger's file names nothing outside the folder.
+        # An untrusted file must not point outside the folder.
         path = files.join(folder, os.path.basename(values["file"]))
         tokenizer = load_tokenizer(path, **values["tokenizer"])
         return cls(tokenizer, values["max_seq_length"])
@@ -117,10 +117,10 @@ class Preprocessor:
         return encoded if y is None else (encoded, y)
 
     def encode_texts(self, x: Any) -> Any:
-        """Encodes texts and data sets of texts, and returns everything else as it is.
+        """Encodes texts and data sets of texts, and returns everything else unchanged.
 
         Args:
-            x: What `fit` receives as `x`: texts, a `tf.data.Dataset` whose first
+            x: The `x` argument of `fit`: texts, a `tf.data.Dataset` whose first
                 component is texts, or ready inputs.
         """
         if hasattr(x, "element_spec"):
@@ -155,7 +155,7 @@ class Preprocessor:
 
 
 def _is_tensor(x: Any) -> bool:
-    """Returns whether TensorFlow made `x`, without importing TensorFlow."""
+    """Returns whether `x` is a TensorFlow object, without importing TensorFlow."""
     return type(x).__module__.partition(".")[0] == "tensorflow"
 
 

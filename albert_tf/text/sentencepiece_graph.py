@@ -2,11 +2,11 @@
 
 Legend: `B` strings.
 
-Only `SentencepieceOp`, `SentencepieceTokenizeOp` and, for places in the text,
+Only `SentencepieceOp`, `SentencepieceTokenizeOp` and, for offsets,
 `SentencepieceTokenizeWithOffsetsOp` come from TensorFlow Text; a stock TensorFlow
-Serving has them. Everything else is core TensorFlow. Unicode normalization
-uses tables made by `normalization` instead of ICU, because ICU follows another Unicode
-version and `tf.strings.lower` cuts a string at its first NUL and depends on the locale.
+Serving has them. Everything else is core TensorFlow. Unicode normalization uses tables
+made by `normalization` instead of ICU, because ICU follows another Unicode version, and
+because `tf.strings.lower` cuts a string at its first NUL and depends on the locale.
 """
 
 import hashlib
@@ -23,9 +23,6 @@ class GraphTokenizer(GraphBase):
 
     Attach the object to the model that is saved (`archive.track(graph_tokenizer)`, or
     an attribute of a `tf.Module`); otherwise its vocabulary is lost.
-
-    Args:
-        tokenizer: `AlbertTokenizer`.
     """
 
     def __init__(self, tokenizer):
@@ -58,8 +55,8 @@ class GraphTokenizer(GraphBase):
         """Tokenizes normalized strings `[B]`, without the digit-comma rule.
 
         Returns:
-            Three ragged tensors `[B, None]`: ids (int32), and the first byte of each
-            piece and the one after its last (int64).
+            Three ragged tensors `[B, None]`: ids (int32), and the first byte and the
+            end byte (exclusive) of each piece (int64).
         """
         return self._sentencepiece.tokenize_with_offsets(normalized)
 
@@ -95,9 +92,7 @@ class GraphTokenizer(GraphBase):
     def lower_sigma(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> tf.Tensor:
         """Lower-cases the capital sigmas of folded texts, if the text is lower-cased.
 
-        Args:
-            texts: string `[B]`.
-            codes: ragged int32 `[B, None]`. Their characters.
+        `codes`, ragged int32 `[B, None]`, are the characters of `texts`, string `[B]`.
         """
         if not self._do_lower_case:
             return texts
@@ -130,8 +125,8 @@ def _sentencepiece_tokenizer(model: bytes):
 class _Model(tf.saved_model.experimental.TrackableResource):
     """A SentencePiece model that lives as long as the process.
 
-    TensorFlow Text's own has no name. It belongs to a kernel in TensorFlow's cache, and
-    goes with it when somebody sets a seed (`keras.utils.set_random_seed`).
+    TensorFlow Text's own resource has no name. It belongs to a kernel in TensorFlow's
+    cache, and is destroyed with it when a seed is set (`keras.utils.set_random_seed`).
     """
 
     def __init__(self, model: bytes):

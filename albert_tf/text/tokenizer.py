@@ -23,7 +23,7 @@ from albert_tf.text.added_tokens import AddedTokens, complete
 from albert_tf.text.normalization import to_unicode
 
 MASK = "[MASK]"  # stands for the mask token of any vocabulary
-# More unknown tokens than this fraction, and than this number, are worth a warning.
+# A warning needs more unknown tokens than this fraction, and than this number.
 _MOST_UNKNOWN, _FEW_UNKNOWN = 0.05, 4
 
 
@@ -31,8 +31,8 @@ class Tokenizer(abc.ABC):
     """Turns text into ids.
 
     A subclass (`AlbertTokenizer`, `ByteBPETokenizer`, `WordPieceTokenizer`) calls
-    `_set_vocabulary` in its constructor, sets `_library` to what encodes and decodes
-    (or defines `_decode`), and defines the abstract methods.
+    `_set_vocabulary` in its constructor, sets `_library` to the object that encodes and
+    decodes (or defines `_decode`), and defines the abstract methods.
 
     Args:
         model: bytes. Content of the file that, together with `get_config()`, defines
@@ -42,20 +42,20 @@ class Tokenizer(abc.ABC):
         file_name: str. Name of the file in a model folder.
         options: tuple of str. Names of its options, which a model folder stores next to
             the file; each is an attribute and a keyword argument.
-        collapses_white_space: bool. Whether a run of white space (as `str.split` has
-            it) counts as one space.
+        collapses_white_space: bool. Whether a run of white space (as `str.split`
+            defines it) counts as one space.
         vocab_size: int. V.
         pad_id, unk_id, cls_id, sep_id, mask_id: int. Ids of the special tokens.
         special_ids: list of int. Ids of these and all other special tokens, sorted.
         added_tokens: sequence of dict. Entries of the tokens that were added to the
-            vocabulary or stand for themselves in text, as a `tokenizer.json` has them.
-        model_size: int. Number of tokens without those that follow the vocabulary.
+            vocabulary or are matched literally in text, as in a `tokenizer.json`.
+        model_size: int. Size of the vocabulary without the tokens added after it.
         sha256: str. Hex digest of the file.
         model: bytes. Content of the file.
         pair_separators: int. Separators between the two texts of a pair. With two, as
             RoBERTa has them, both texts are in segment 0; see `for_segments`.
-        num_threads: int. Threads of `encode_batch_flat`, where they are of use. One, as
-            in `create_pretraining_data`, which runs one process per core.
+        num_threads: int. Threads of `encode_batch_flat`, where the library supports
+            them. One suits `create_pretraining_data`, which runs a process per core.
     """
 
     pair_separators = 1
@@ -74,7 +74,7 @@ class Tokenizer(abc.ABC):
     model_size: int
     # The accepted tokens of each role, in the order of the ids above.
     _special_names: tuple[tuple[str, ...], ...]
-    _separator: str  # of the parts of a decoded text, around a special token
+    _separator: str  # joins decoded text with the special tokens around it
 
     def __init__(self, model: bytes):
         self.model = model
@@ -90,13 +90,12 @@ class Tokenizer(abc.ABC):
         name: str,
         added: Iterable[Mapping[str, Any]] = (),
     ):
-        """Keeps the tokens of all ids, and finds the special ones.
+        """Stores the tokens of all ids, and finds the special ones.
 
         Args:
-            tokens: list of str.
-            controls: Iterable of int. Ids of special tokens without a role.
-            name: str. Name of the file, for the error.
-            added: Iterable of dict. Entries of added tokens; an id may be missing.
+            controls: Ids of special tokens without a role.
+            name: Name of the file, for error messages.
+            added: Entries of added tokens; an id may be missing.
 
         Raises:
             DataError: If a special token is missing, or an added token has another id.
@@ -121,7 +120,7 @@ class Tokenizer(abc.ABC):
         self.added_tokens = [t for t in entries if t["id"] not in ids]
         special = [t["id"] for t in self.added_tokens if t["special"]]
         self.special_ids = sorted({*ids, *controls, *special})
-        # What `decode` omits or names.
+        # Ids that `decode` omits or writes as tokens.
         self._controls = {*self.special_ids, *(t["id"] for t in self.added_tokens)}
         self._plain = {t["id"] for t in self.added_tokens if not t["special"]}
 
@@ -138,9 +137,9 @@ class Tokenizer(abc.ABC):
         return albert_tf._loader().load_tokenizer_as(cls, path)
 
     def for_segments(self, num_segments: int) -> "Tokenizer":
-        """Returns this tokenizer as a model with that many segments needs it.
+        """Returns this tokenizer adapted to a model with that many segments.
 
-        Without segments, two separators tell where the second text of a pair begins.
+        Without segments, two separators mark where the second text of a pair begins.
         """
         separators = 2 if num_segments == 1 else 1
         if separators == self.pair_separators:
@@ -159,18 +158,18 @@ class Tokenizer(abc.ABC):
         return self.encode_batch([text])[0]
 
     def after_word(self, text: str) -> str:
-        """Returns how to write a text for `encode` that a word and a space precede.
+        """Returns a text as to be passed to `encode` after a word and a space.
 
-        Where the space before a word is part of its first token, as in byte-level BPE,
-        it is put there, as transformers' `add_prefix_space` does.
+        If the space before a word is part of its first token, as in byte-level BPE, it
+        is prepended, as transformers' `add_prefix_space` does.
         """
         return text
 
     def encode_masked(self, text: str | bytes) -> list[int]:
         """Returns the ids of a text in which `[MASK]` marks masked tokens.
 
-        The vocabulary's own name of the mask token (RoBERTa's `<mask>`) is accepted,
-        too.
+        The vocabulary's own name of the mask token (RoBERTa's `<mask>`) is also
+        accepted.
         """
         mask = self.id_to_token(self.mask_id)
         parts = to_unicode(text).replace(MASK, mask).split(mask)
@@ -180,12 +179,11 @@ class Tokenizer(abc.ABC):
         return ids
 
     def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
-        """Returns the ids of a part of a text that was cut at masks, each for itself.
+        """Returns the ids of one part of a text that was cut at masks.
 
         Args:
-            part: str.
-            is_first: bool. Whether no mask precedes the part.
-            is_last: bool. Whether none follows it.
+            is_first: Whether no mask precedes the part.
+            is_last: Whether no mask follows it.
         """
         del is_first, is_last
         return self.encode(part)
@@ -193,7 +191,7 @@ class Tokenizer(abc.ABC):
     def encode_with_offsets(
         self, text: str | bytes
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the ids of a text, and which of its characters each comes from.
+        """Returns the ids of a text, and the span of characters each comes from.
 
         The time is linear in the length of the text.
 
@@ -203,12 +201,12 @@ class Tokenizer(abc.ABC):
             in characters (code points) of the text as given. Both never decrease. The
             white space before a word belongs to its first token; a combining accent
             belongs to its letter (WordPiece: neither belongs to a token); tokens that
-            each hold a part of one character all have that character. Where the text is
-            bytes or holds lone surrogates, `normalization.to_unicode(text)` is what is
-            counted.
+            each contain part of one character all span that character. If the text is
+            bytes or contains lone surrogates, positions refer to
+            `normalization.to_unicode(text)`.
 
         Raises:
-            UsageError: If text is normalized before added tokens are searched for.
+            UsageError: If added tokens are matched only after the text is normalized.
         """
         text = to_unicode(text)
         if self._added is None:
@@ -234,7 +232,7 @@ class Tokenizer(abc.ABC):
     def _encode_with_offsets(
         self, text: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns what `encode_with_offsets` does, for a text without added tokens."""
+        """Implements `encode_with_offsets` for a text without added tokens."""
 
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
@@ -275,12 +273,12 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def _added(self) -> AddedTokens | None:
-        """What divides text at the added tokens; None where the library does it."""
+        """Splits text at the added tokens; None if the library does so itself."""
         tokens = self.added_tokens
         return AddedTokens(tokens, self.normalize) if tokens else None
 
     def _rows_around_added(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """Returns what `_encode_rows` does, with the added tokens in the texts."""
+        """Does the same as `_encode_rows`, but handles added tokens in the texts."""
         rows = [self._added.split(to_unicode(text)) for text in texts]
         between = [part for row in rows for part in row if isinstance(part, str)]
         encoded = iter(self._encode_rows(between))
@@ -291,10 +289,10 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """Returns the ids that the library gives for many texts."""
+        """Returns the ids that the library produces for many texts."""
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """Encodes many texts; faster than `encode` for each."""
+        """Encodes many texts; faster than calling `encode` for each."""
         ids, splits = self.encode_batch_flat(texts)
         ids, splits = ids.tolist(), splits.tolist()
         return [ids[a:b] for a, b in zip(splits, splits[1:], strict=False)]
@@ -315,14 +313,14 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def graph_offsets(self):
-        """What turns strings `[B]` into `TokensWithOffsets` in the graph.
+        """The callable that turns strings `[B]` into `TokensWithOffsets` in the graph.
 
         Raises:
             UsageError: If this tokenizer cannot be expressed in the graph.
         """
 
     def _check_plain(self) -> None:
-        """Refuses added tokens where places in the text are found in the graph."""
+        """Raises `UsageError` for added tokens, which have no offsets in the graph."""
         rule = "places in the text cannot be found in the graph with added tokens"
         require(not self.added_tokens, rule, *(t["content"] for t in self.added_tokens))
 
@@ -378,7 +376,7 @@ class Tokenizer(abc.ABC):
         return self._ids.get(token, self.unk_id)
 
     def word_start_table(self) -> np.ndarray:
-        """Returns whether each token starts a word, bool `[V]`.
+        """Returns a bool `[V]` that marks the tokens that start a word.
 
         A special token is a word of its own and starts it; padding does not.
         """
@@ -393,7 +391,7 @@ class Tokenizer(abc.ABC):
         return table
 
     def special_tokens_mask(self, ids: Any) -> np.ndarray:
-        """Returns which tokens are special: padding, `[CLS]`, `[SEP]`, `[MASK]`, ...
+        """Marks the special tokens: padding, `[CLS]`, `[SEP]`, `[MASK]`, ...
 
         These are the ids in `special_ids`, the unknown token included, as in Hugging
         Face's `get_special_tokens_mask(ids, already_has_special_tokens=True)`.
@@ -417,22 +415,19 @@ class Tokenizer(abc.ABC):
         except ValueError:
             raise UsageError("ids: rows must be padded to one length") from None
         last = self.vocab_size - 1
-        known = not ids.size or (
+        valid = not ids.size or (
             ids.dtype.kind in "iu" and 0 <= ids.min() <= ids.max() <= last
         )
-        require(known, f"ids: expected integers from 0 to {last}", ids)
+        require(valid, f"ids: expected integers from 0 to {last}", ids)
         return np.isin(ids, self.special_ids).astype(np.int32)
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
-        """Writes the tokenizer's file.
+        """Writes the tokenizer's file and returns its path.
 
         Args:
-            path: str or path. Name of the file, or a folder, in which the file is
-                named `file_name`.
+            path: str or path. Name of the file, or a folder, in which the file is named
+                `file_name`.
             overwrite: bool. Whether to replace a file with other content.
-
-        Returns:
-            str. Path of the file.
 
         Raises:
             UsageError: If the file exists with other content and `overwrite` is False.

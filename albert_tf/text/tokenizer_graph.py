@@ -13,7 +13,7 @@ from albert_tf.text.added_tokens import AddedTokens
 from albert_tf.text.normalization import IDENTITY, PAGE_SIZE, CharacterTable
 from albert_tf.text.tokenizer import MASK, Tokenizer
 
-# What the tokenizers library's `\s` matches.
+# The characters that `\s` matches in the tokenizers library.
 SPACE = r"\t\n\x0b\f\r\x{85}\p{Z}"
 _CUT = b"\xff"  # never occurs in UTF-8 text
 
@@ -24,7 +24,7 @@ class TokensWithOffsets(NamedTuple):
     Attributes:
         ids: ragged int32 `[B, None]`.
         starts: ragged int32 `[B, None]`. First character of each token.
-        ends: ragged int32 `[B, None]`. Character after its last.
+        ends: ragged int32 `[B, None]`. End of each token (exclusive).
         codes: ragged int32 `[B, None]`. The characters of the raw texts.
     """
 
@@ -35,11 +35,7 @@ class TokensWithOffsets(NamedTuple):
 
 
 class GraphBase(tf.Module):
-    """Turns strings into ids; subclasses define `tokenize_between_added`.
-
-    Args:
-        tokenizer: `Tokenizer`.
-    """
+    """Turns strings into ids; subclasses define `tokenize_between_added`."""
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(name="graph_tokenizer")
@@ -71,7 +67,7 @@ class GraphBase(tf.Module):
         return self.tokenize(texts)
 
     def after_word(self, texts: tf.Tensor) -> tf.Tensor:
-        """Does for strings `[B]` what `Tokenizer.after_word` does."""
+        """Does the same as `Tokenizer.after_word`, for strings `[B]`."""
         return texts
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -102,19 +98,14 @@ class GraphBase(tf.Module):
         ).merge_dims(1, 2)
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """Does for strings `[B]` what `Tokenizer.normalize` does."""
+        """Does the same as `Tokenizer.normalize`, for strings `[B]`."""
         return texts
 
     def tokenize_masked(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Turns strings in which `[MASK]` marks masked tokens into ids.
+        """Returns ids for strings in which `[MASK]` marks masked tokens.
 
-        It gives the same ids as `Tokenizer.encode_masked`.
-
-        Args:
-            texts: string `[B]`. Any bytes are accepted.
-
-        Returns:
-            Ragged int32 `[B, None]`.
+        The ids are the same as those of `Tokenizer.encode_masked`. `texts` are strings
+        `[B]` of any bytes; the ids are ragged int32 `[B, None]`.
         """
         texts = tf.strings.regex_replace(as_utf8(texts), _exactly(MASK), self._mask)
         texts = tf.strings.regex_replace(texts, _exactly(self._mask), _CUT)
@@ -134,12 +125,12 @@ class GraphBase(tf.Module):
     def tokenize_between(
         self, parts: tf.Tensor, is_first: tf.Tensor, is_last: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Tokenizes the parts of texts that were cut at masks, each for itself.
+        """Tokenizes the parts of texts that were cut at masks, each separately.
 
         Args:
             parts: string `[N]`.
             is_first: bool `[N]`. Whether no mask precedes the part.
-            is_last: bool `[N]`. Whether none follows it.
+            is_last: bool `[N]`. Whether no mask follows it.
 
         Returns:
             Ragged int32 `[N, None]`.
@@ -161,7 +152,7 @@ class CharacterFold(tf.Module):
             )
 
     def __call__(self, old: tf.Tensor) -> tf.RaggedTensor:
-        """Returns what replaces each code point, int32 `[n]` to ragged `[n, None]`."""
+        """Replaces code points, int32 `[n]`, by table rows, ragged `[n, None]`."""
         rows = look_up(self._pages, self._row_of, old)
         folded = tf.gather(self._characters, rows)
         same = tf.where(rows == IDENTITY)
@@ -174,7 +165,7 @@ class CharacterFold(tf.Module):
 
 
 def _pattern(tokens: Mapping[str, Mapping[str, Any]]) -> tuple[str, bytes]:
-    """Returns an RE2 pattern for added tokens, and what marks them."""
+    """Returns an RE2 pattern for added tokens, and the rewrite that marks them."""
     kinds: dict[tuple[str, ...], list[str]] = {}
     for text in sorted(tokens, key=len, reverse=True):
         flags = tokens[text]["lstrip"], tokens[text]["rstrip"]
@@ -183,26 +174,26 @@ def _pattern(tokens: Mapping[str, Mapping[str, Any]]) -> tuple[str, bytes]:
     groups = [f"{a}({'|'.join(texts)}){b}" for (a, b), texts in kinds.items()]
     if len(groups) > 1:
         inside = [a for a in tokens for b in tokens if a != b and a in b][:1]
-        rule = "added tokens that differ in lstrip or rstrip must not be in others"
-        require(not inside, rule, *inside)
+        message = "added tokens that differ in lstrip or rstrip must not be in others"
+        require(not inside, message, *inside)
     token = b"".join(rb"\%d" % (k + 1) for k in range(len(groups)))
     return "|".join(groups), _CUT + token + _CUT
 
 
 def _table(tokens: Mapping[str, Mapping[str, Any]]) -> tf.lookup.StaticHashTable:
-    """Returns the ids of added tokens; -1 for other text."""
+    """Returns a lookup table of the ids of added tokens; -1 for other text."""
     ids = [token["id"] for token in tokens.values()]
     pairs = tf.lookup.KeyValueTensorInitializer([*tokens], ids, tf.string, tf.int32)
     return tf.lookup.StaticHashTable(pairs, default_value=-1)
 
 
 def _exactly(text: str) -> str:
-    """Returns an RE2 pattern that matches a text and nothing else."""
+    """Returns an RE2 pattern that matches only this text."""
     return "".join(f"\\x{{{ord(char):x}}}" for char in text)
 
 
 def look_up(pages: tf.Tensor, values: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
-    """Returns the values of code points in a table of `normalization.in_pages`."""
+    """Returns the values of code points in a table made by `normalization.in_pages`."""
     page = tf.gather(pages, codes // PAGE_SIZE)
     return tf.gather(values, page * PAGE_SIZE + codes % PAGE_SIZE)
 
@@ -210,7 +201,7 @@ def look_up(pages: tf.Tensor, values: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
 def as_utf8(texts: tf.Tensor) -> tf.Tensor:
     """Replaces bytes that are not UTF-8 by spaces.
 
-    One invalid byte must neither fail the batch nor hide the text after it.
+    An invalid byte must neither make the batch fail nor hide the text after it.
     """
     return tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")

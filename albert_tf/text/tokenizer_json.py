@@ -1,6 +1,6 @@
-"""Makes Hugging Face's `tokenizer.json` of an `AlbertTokenizer`, and the reverse.
+"""Converts an `AlbertTokenizer` to Hugging Face's `tokenizer.json`, and back.
 
-`AutoTokenizer` returns our ids for the files written here. `transformers`' own class
+For the files written here, `AutoTokenizer` returns our ids. `transformers`' own class
 `AlbertTokenizer` rebuilds the steps and returns other ids for about a third of all
 lines of prose, so the files name the general class, which runs the steps as written:
 
@@ -10,8 +10,9 @@ lines of prose, so the files name the general class, which runs the steps as wri
 3. the unigram model, with user-defined pieces scored as SentencePiece scores them.
 
 The digit-comma rule, which splits a piece again after it was chosen, cannot be
-expressed. Here those pieces are never chosen, which is the same unless a piece such as
-`,000` then wins against `,` and `000`. Special pieces in the text are always special.
+expressed. Here those pieces are never chosen, which is equivalent unless a piece such
+as `,000` then wins against `,` and `000`. Special pieces in the text are always
+special.
 """
 
 import base64
@@ -31,12 +32,11 @@ _NEVER = -1000.0
 def to_json(tokenizer: Tokenizer) -> dict:
     """Returns the content of the `tokenizer.json` of an `AlbertTokenizer`.
 
-    Raises:
-        UsageError: If its model is not a unigram model, or there are added tokens, for
-            which the steps after a mask would have to differ.
+    Raises `UsageError` if its model is not a unigram model, or there are added tokens,
+    for which the steps after a mask would have to differ.
     """
-    rule = "tokenizer: added tokens cannot be written to ALBERT's tokenizer.json"
-    require(not tokenizer.added_tokens, rule, *tokenizer.added_tokens[:1])
+    message = "tokenizer: added tokens cannot be written to ALBERT's tokenizer.json"
+    require(not tokenizer.added_tokens, message, *tokenizer.added_tokens[:1])
     import tokenizers
     from tokenizers import AddedToken, decoders, models
 
@@ -47,7 +47,7 @@ def to_json(tokenizer: Tokenizer) -> dict:
     )
     result.add_special_tokens(
         [
-            # A mask removes the space before it.
+            # A mask absorbs the space before it.
             AddedToken(
                 token,
                 lstrip=token == tokenizer.id_to_token(tokenizer.mask_id),
@@ -147,7 +147,7 @@ def _proto(model: bytes):
     return proto
 
 
-# What a damaged file can raise while it is read.
+# Errors that a damaged file can raise while it is read.
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 _DAMAGED += (OverflowError, RecursionError)
 
@@ -155,13 +155,8 @@ _DAMAGED += (OverflowError, RecursionError)
 def parse(data: bytes, name: str) -> dict[str, Any]:
     """Returns the content of a `tokenizer.json` whose ids are 0, 1, ...
 
-    Args:
-        data: bytes. Content of the file.
-        name: str. Name of the file, for the error.
-
-    Raises:
-        DataError: If the file is damaged, or two tokens have one id, or an id is left
-            out, for which libraries take memory, or fail.
+    Raises `DataError` if the file is damaged, two tokens share an id, or an id is
+    missing, which makes libraries allocate memory or fail.
     """
     try:
         content = json.loads(data)
@@ -174,13 +169,13 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
         fits = ids == [*range(len({token for token, _ in pairs}))]
     except _DAMAGED:
         raise DataError(f"{name}: not a tokenizer.json") from None
-    rule = f"{name}: the ids of its {len(ids)} tokens must be 0, 1, ..."
-    require(fits, rule, error=DataError)
+    message = f"{name}: the ids of its {len(ids)} tokens must be 0, 1, ..."
+    require(fits, message, error=DataError)
     return content
 
 
 def model_type(data: bytes) -> str | None:
-    """Returns the type of model in a `tokenizer.json`; None if it is no such file."""
+    """Returns the model type in a `tokenizer.json`; None if it is another file."""
     try:
         return json.loads(data)["model"]["type"]
     except _DAMAGED:
@@ -188,14 +183,9 @@ def model_type(data: bytes) -> str | None:
 
 
 def to_model(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
-    """Returns the SentencePiece model in a `tokenizer.json`, and the options there.
+    """Returns the SentencePiece model and the options stored in a `tokenizer.json`.
 
-    Args:
-        data: bytes. Content of the file.
-        name: str. Name of the file, for the error.
-
-    Raises:
-        DataError: If the model is damaged, or text takes other steps than ALBERT's.
+    Raises `DataError` if the model is damaged, or its steps differ from ALBERT's.
     """
     content = parse(data, name)
     try:
@@ -220,8 +210,8 @@ def to_model(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
         spaces = f"Replace {normalization.white_space_pattern()}:  "
         fits = after == ["Metaspace first", "Split"] and before[:1] == [spaces]
         fits = fits and all(step.split(" ")[0] in parts for step in before)
-    rule = f"{name}: the steps of a unigram model must be ALBERT's, without bytes"
-    require(fits and plain, rule, before + after, error=DataError)
+    message = f"{name}: the steps of a unigram model must be ALBERT's, without bytes"
+    require(fits and plain, message, before + after, error=DataError)
     return model, {**options, "added_tokens": checked(content["added_tokens"], name)}
 
 
@@ -235,7 +225,7 @@ _NORMALIZER = (
 
 
 def step_names(step: Any) -> list[str]:
-    """Returns the steps of a normalizer or a pre-tokenizer, with what decides them."""
+    """Returns the steps of a normalizer or pre-tokenizer, with their key parameters."""
     if step is None:
         return []
     kind = step["type"]
@@ -286,5 +276,5 @@ def _charsmap(normalizer) -> str | None:
         return None
     if normalizer.get("type") == "Precompiled":
         return normalizer["precompiled_charsmap"]
-    found = map(_charsmap, normalizer.get("normalizers", ()))
-    return next((charsmap for charsmap in found if charsmap), None)
+    charsmaps = map(_charsmap, normalizer.get("normalizers", ()))
+    return next((charsmap for charsmap in charsmaps if charsmap), None)

@@ -27,7 +27,7 @@ from albert_tf.text.normalization import normalize_text, to_unicode
 SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 MODEL_TYPES = ("unigram", "byte_bpe", "wordpiece")
-# A text from this length on is trained in a process of its own.
+# Texts of at least this length are trained in a separate process.
 _CHILD_CHARACTERS = 2_000_000
 _MAX_BYTES = 4000  # SentencePiece drops sentences above 4192 bytes
 # Characters that SentencePiece reserves: it drops sentences that contain them.
@@ -53,8 +53,8 @@ def train_tokenizer(
 ) -> bytes:
     """Trains a tokenizer and writes its file.
 
-    The text is normalized as the tokenizer itself does it. The same sentences, options
-    and seed give the same bytes on any machine.
+    The text is normalized in the same way as by the tokenizer itself. The same
+    sentences, options and seed give the same bytes on any machine.
 
     Args:
         sentences: Iterable of str. The training text, read once.
@@ -115,13 +115,11 @@ def train_tokenizer(
 
 
 def _draw(sentences: Iterable[str], limit: int, seed: int, progress: bool) -> list[str]:
-    """Returns a uniform draw of sentences, without replacement.
+    """Returns a uniform sample of sentences, drawn without replacement.
 
-    Reservoir sampling holds at most `limit` of them. SentencePiece's own draw has a
-    fixed seed, and trainers hide an exception of what they read from.
-
-    Raises:
-        DataError: If there are no sentences.
+    Reservoir sampling holds at most `limit` of them. It is done here because
+    SentencePiece's own draw has a fixed seed, and because trainers hide exceptions of
+    the iterator they read from, such as the `DataError` for no sentences.
     """
     from tqdm import tqdm
 
@@ -144,13 +142,13 @@ def _draw(sentences: Iterable[str], limit: int, seed: int, progress: bool) -> li
 
 
 def _train(model_type: str, drawn: list[str], *arguments) -> bytes:
-    """Trains in a process of its own, because the libraries do not heed signals.
+    """Trains in a separate process, because the libraries ignore signals.
 
-    A text that takes a few seconds only is not worth that.
+    For a text that takes only a few seconds, a process is not worth its cost.
     """
     characters = sum(map(len, drawn))
     drawn.reverse()
-    # Emptied meanwhile, since the trainer keeps its own copy.
+    # The list is emptied while it is read, since the trainer keeps its own copy.
     sentences = (drawn.pop() for _ in range(len(drawn)))
     if characters < _CHILD_CHARACTERS:
         return _TRAINERS[model_type](sentences, *arguments)
@@ -172,7 +170,7 @@ def _train(model_type: str, drawn: list[str], *arguments) -> bytes:
             start = time.monotonic()
             while not select.select([child.stdout], [], [], 30)[0]:
                 logging.info("still training, %.0f s", time.monotonic() - start)
-            found = pickle.load(child.stdout)
+            result = pickle.load(child.stdout)
         except (EOFError, OSError):
             code = child.wait()
             raise DataError(
@@ -181,13 +179,13 @@ def _train(model_type: str, drawn: list[str], *arguments) -> bytes:
             ) from None
         finally:
             child.kill()
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def serve() -> None:
-    """Trains what `_train` sends to this process, and answers with data or an error."""
+    """Runs the training that `_train` requests, and sends back data or an error."""
     read = functools.partial(pickle.load, sys.stdin.buffer)
     model_type, arguments = read()
 
@@ -197,10 +195,10 @@ def serve() -> None:
                 yield read()
 
     try:
-        found = _TRAINERS[model_type](sentences(), *arguments)
+        result = _TRAINERS[model_type](sentences(), *arguments)
     except (UsageError, DataError) as e:
-        found = e
-    pickle.dump(found, sys.stdout.buffer)
+        result = e
+    pickle.dump(result, sys.stdout.buffer)
 
 
 def _train_unigram(sentences, vocab_size, character_coverage, limit) -> bytes:
@@ -211,7 +209,7 @@ def _train_unigram(sentences, vocab_size, character_coverage, limit) -> bytes:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
             model_writer=model,
-            # Both are defaults, which the bytes of the model tell from no value.
+            # Both are defaults, but the model's bytes differ if they are not set.
             model_type="unigram",
             shuffle_input_sentence=True,
             vocab_size=vocab_size,
@@ -264,7 +262,7 @@ def _prepare(
 
 
 def _cut(text: str) -> Iterator[str]:
-    """Yields the parts of a long text, cut before spaces where it has some."""
+    """Yields the parts of a long text, cut before spaces where possible."""
     rest, start = len(text.encode("utf-8")), 0
     while rest > _MAX_BYTES:
         # A character takes at most four bytes.
@@ -278,8 +276,8 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed):
-    rule = f"model_type must be one of {', '.join(MODEL_TYPES)}"
-    require(model_type in MODEL_TYPES, rule, model_type)
+    message = f"model_type must be one of {', '.join(MODEL_TYPES)}"
+    require(model_type in MODEL_TYPES, message, model_type)
     special = len(SPECIAL_TOKENS)
     fixed = {"unigram": len(USER_DEFINED_SYMBOLS), "byte_bpe": _BYTES}
     fixed = fixed.get(model_type, 0)
@@ -289,11 +287,11 @@ def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed
         f"tokens ({special}) and fixed ones ({fixed})",
         vocab_size,
     )
-    rule = "character_coverage must be from 0.98 to 1"
-    require(0.98 <= character_coverage <= 1.0, rule, character_coverage)
+    message = "character_coverage must be from 0.98 to 1"
+    require(0.98 <= character_coverage <= 1.0, message, character_coverage)
     # SentencePiece treats 0 as "all", and its own lower limit is 100.
-    rule = "input_sentence_size must be greater than 100"
-    require(input_sentence_size > 100, rule, input_sentence_size)
+    message = "input_sentence_size must be greater than 100"
+    require(input_sentence_size > 100, message, input_sentence_size)
     require(0 <= seed < 2**32, "seed must be from 0 to 2**32 - 1", seed)
 
 
@@ -309,11 +307,11 @@ def _check_output(path: str, overwrite: bool) -> None:
 
 def _explain(reason: str, vocab_size: int, character_coverage: float) -> Exception:
     """Translates SentencePiece's message into an error of this package."""
-    if found := re.search(r"set it to a value <= (\d+)", reason):
-        return _too_large(vocab_size, int(found[1]))
-    if found := re.search(r"smaller than required_chars\.? (\d+) vs (\d+)", reason):
+    if match := re.search(r"set it to a value <= (\d+)", reason):
+        return _too_large(vocab_size, int(match[1]))
+    if match := re.search(r"smaller than required_chars\.? (\d+) vs (\d+)", reason):
         return UsageError(
-            f"vocab_size must be at least {found[2]}, the number of required tokens "
+            f"vocab_size must be at least {match[2]}, the number of required tokens "
             f"(the text's characters at character_coverage {character_coverage}, and "
             f"special tokens), received {vocab_size}"
         )

@@ -1,8 +1,8 @@
 """WordPiece tokenizer (as in BERT and ELECTRA).
 
-It needs no library: characters are replaced by a table, words are cut at the spaces,
-and each word is cut into the longest tokens of the vocabulary. `wordpiece_graph` does
-the same in the TensorFlow graph with the same table.
+It needs no library: characters are replaced by a table, text is split into words at the
+spaces, and each word is split into the longest tokens of the vocabulary.
+`wordpiece_graph` does the same in the TensorFlow graph with the same table.
 
 Legend: `V` vocabulary, `B` strings.
 """
@@ -29,7 +29,7 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_json import parse, template
 
 MAX_WORD = 100  # a longer word is unknown
-CONTINUES = "##"  # how a token begins that continues a word
+CONTINUES = "##"  # prefix of a token that continues a word
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CACHED_WORDS = 1 << 16
 _BATCH = 10_000  # words that the trainer reads at once
@@ -38,20 +38,20 @@ _BATCH = 10_000  # words that the trainer reads at once
 class WordPieceTokenizer(Tokenizer):
     r"""Turns text into WordPiece ids, the same as `BertTokenizer` of transformers.
 
-    Control characters are dropped, accents and case as the options say; words end at
-    white space, and punctuation marks and ideographs are words of their own. Special
-    tokens written in the text are plain text.
+    Control characters are dropped; the options decide whether accents and case are
+    kept. Words end at white space, and each punctuation mark or ideograph is a word of
+    its own. Special tokens written in the text are plain text.
 
     Args:
-        model: Path of a `vocab.txt` (one token a line) or of a `tokenizer.json`, or the
-            content of either.
-        do_lower_case: bool or None. Whether to lower-case text. Default: as the
-            `tokenizer.json` says, else True.
+        model: Path of a `vocab.txt` (one token per line) or of a `tokenizer.json`, or
+            the content of either.
+        do_lower_case: bool or None. Whether to lower-case text. Default: the value in
+            the `tokenizer.json`, else True.
         keep_accents: bool or None. Whether to keep accents (the opposite of
-            `strip_accents` elsewhere). Default: as the `tokenizer.json` says, else if
-            and only if case is kept.
+            `strip_accents` elsewhere). Default: the value in the `tokenizer.json`, else
+            kept if and only if case is kept.
         tokenize_chinese_chars: bool or None. Whether each ideograph is a word. Default:
-            as the `tokenizer.json` says, else True.
+            the value in the `tokenizer.json`, else True.
         added_tokens: sequence of dict or None. Tokens that are found in text before it
             is tokenized. Default: those of the `tokenizer.json`.
 
@@ -60,15 +60,15 @@ class WordPieceTokenizer(Tokenizer):
         pad_id, unk_id, cls_id, sep_id, mask_id: int. Read from the file.
         special_ids: list of int. Sorted.
         sha256: str. Hex digest of the `vocab.txt`.
-        collapses_white_space: bool. False, since some of what `str.split` takes for
-            white space is dropped (U+001C to U+001F).
+        collapses_white_space: bool. False, since some characters at which `str.split`
+            splits are dropped (U+001C to U+001F).
 
     Raises:
         DataError: If the file cannot be read, lacks a special token, or is a
-            `tokenizer.json` of something else than BERT's steps.
+            `tokenizer.json` whose steps are not BERT's.
 
-    Differs from the library in what neither prose nor vocabularies hold: letters whose
-    lower case is younger than Python's Unicode tables (`U+1C89`), and the order of
+    The library differs for characters that occur in neither prose nor vocabularies:
+    letters whose lower case is newer than Python's Unicode tables (`U+1C89`), and
     several marks on one letter that are not removed as accents (`U+302E U+1D165`,
     `U+08D5 U+1CAB`), which it sorts.
 
@@ -108,9 +108,9 @@ class WordPieceTokenizer(Tokenizer):
         if data.lstrip()[:1] == b"{":
             data, stored = _from_json(data, name)
         super().__init__(data)
-        given = (do_lower_case, keep_accents, tokenize_chinese_chars, added_tokens)
+        arguments = (do_lower_case, keep_accents, tokenize_chinese_chars, added_tokens)
         values = {
-            k: v for k, v in zip(self.options, given, strict=True) if v is not None
+            k: v for k, v in zip(self.options, arguments, strict=True) if v is not None
         }
         values = (
             {"do_lower_case": True, "tokenize_chinese_chars": True} | stored | values
@@ -129,24 +129,24 @@ class WordPieceTokenizer(Tokenizer):
         _check_kind(tokens, name)
         added = values.get("added_tokens", ())
         self._set_vocabulary(_last_of_equals(tokens, name), (), name, added)
-        # Of the words of a text; an added token is none.
+        # Tokens that the words of a text can be split into; added tokens are excluded.
         self._pieces = {t: i for t, i in self._ids.items() if i < self.model_size}
         self.longest = max(map(len, tokens))
         self._folds = _Folds(self)
         self._split_cached = functools.lru_cache(_CACHED_WORDS)(self._split_word)
 
     def with_options(self, **options: bool) -> "WordPieceTokenizer":
-        known = self.get_config()
+        config = self.get_config()
         if self.keep_accents != self.do_lower_case:  # by default
-            del known["keep_accents"]
-        return type(self)(self.model, **{**known, **options})
+            del config["keep_accents"]
+        return type(self)(self.model, **{**config, **options})
 
     def words(self, text: str | bytes) -> list[str]:
-        """Returns the words of a text, before they are cut into tokens."""
+        """Returns the words of a text, before they are split into tokens."""
         return self.normalize(text).split()
 
     def normalize(self, text: str | bytes) -> str:
-        """Returns the text with words apart, which cut again are the same."""
+        """Returns the text with its words separated; repeating this changes nothing."""
         return to_unicode(text).translate(self._folds)
 
     def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
@@ -167,7 +167,7 @@ class WordPieceTokenizer(Tokenizer):
         return tuple(np.array(column, np.int32) for column in (ids, starts, ends))
 
     def _words_with_places(self, text: str) -> Iterator[tuple[str, list[int]]]:
-        """Yields each word, and the place in the text of each of its characters."""
+        """Yields each word, and the index in the text of each of its characters."""
         word, places = "", []
         for place, char in enumerate(text + " "):
             for folded in self._folds[ord(char)]:
@@ -179,13 +179,13 @@ class WordPieceTokenizer(Tokenizer):
                     word, places = "", []
 
     def _split(self, word: str) -> list[tuple[int, int]]:
-        """Returns the id of each token of a word, and where in the word it ends."""
+        """Returns the id of each token of a word, and its end within the word."""
         if len(word) > MAX_WORD:  # the cache would keep words of any length
             return [(self.unk_id, len(word))]
         return self._split_cached(word)
 
     def _split_word(self, word: str) -> list[tuple[int, int]]:
-        begin, found = 0, []
+        begin, tokens = 0, []
         while begin < len(word):
             prefix = CONTINUES if begin else ""
             for end in range(min(len(word), begin + self.longest), begin, -1):
@@ -194,9 +194,9 @@ class WordPieceTokenizer(Tokenizer):
                     break
             else:
                 break
-            found.append((token_id, end))
+            tokens.append((token_id, end))
             begin = end
-        return found if begin == len(word) else [(self.unk_id, len(word))]
+        return tokens if begin == len(word) else [(self.unk_id, len(word))]
 
     def _decode(self, ids: list[int]) -> str:
         joined = " ".join(self._vocabulary[i] for i in ids)
@@ -217,7 +217,7 @@ class WordPieceTokenizer(Tokenizer):
         return self.graph.tokenize_with_offsets
 
     def character_table(self) -> CharacterTable:
-        """Returns what replaces each character, for the graph."""
+        """Returns the table of each character's replacement, for the graph."""
         every = (chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
         folded = ((char, self._folds.fold(char)) for char in every)
         return CharacterTable((a, b) for a, b in folded if a != b)
@@ -259,7 +259,7 @@ class WordPieceTokenizer(Tokenizer):
 
 
 class _Folds(dict):
-    """What replaces each code point, found when first needed; for `str.translate`."""
+    """Replacements of code points, computed on first use; for `str.translate`."""
 
     def __init__(self, tokenizer: WordPieceTokenizer):
         super().__init__()
@@ -272,7 +272,7 @@ class _Folds(dict):
         return folded
 
     def fold(self, char: str) -> str:
-        """Returns what replaces a character; words have spaces around them."""
+        """Returns the replacement of a character; words have spaces around them."""
         if char in "\t\n\r ":
             return " "
         if _is("dropped", char):
@@ -293,7 +293,7 @@ class _Folds(dict):
 def _classes() -> dict[str, tuple[list[int], list[int]]]:
     """Returns the first and last code points of the ranges of each class.
 
-    They are those of the tokenizers library, which knows an older Unicode than Python,
+    They come from the tokenizers library, whose Unicode version is older than Python's,
     so that ids depend on the version of neither.
     """
     file = resources.files(__package__).joinpath("bert_characters.json")
@@ -314,7 +314,10 @@ def _is(name: str, char: str) -> bool:
 
 
 def _check_kind(tokens: list[str], name: str) -> None:
-    """Refuses a list that has more pieces of SentencePiece or BPE than `##`."""
+    """Raises `DataError` if the tokens look like SentencePiece or BPE pieces.
+
+    There must not be more such pieces than tokens with `##`.
+    """
     others = [t for t in tokens if t[1:] and (t[0] in "▁Ġ" or t[-1] == "▁")]
     rule = f"{name}: is the list of pieces of another tokenizer than WordPiece; give "
     rule += "its spiece.model or tokenizer.json"
@@ -323,7 +326,7 @@ def _check_kind(tokens: list[str], name: str) -> None:
 
 
 def _last_of_equals(tokens: list[str], name: str) -> list[str]:
-    """Renames all but the last of equal tokens, which is what they are elsewhere."""
+    """Renames all but the last of equal tokens; other libraries use the last one."""
     last = {token: i for i, token in enumerate(tokens)}
     repeated = [i for i, token in enumerate(tokens) if last[token] != i]
     if repeated:
@@ -337,7 +340,7 @@ def _last_of_equals(tokens: list[str], name: str) -> list[str]:
 
 
 def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
-    """Returns the `vocab.txt` and the options that are in a `tokenizer.json`."""
+    """Returns the `vocab.txt` and the options stored in a `tokenizer.json`."""
     content = parse(data, name)
     try:
         model, steps = content["model"], content["normalizer"]
@@ -348,7 +351,7 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
         odd = [t for t in names if "\n" in t or t != t.rstrip()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{name}: not the tokenizer.json of a WordPiece") from None
-    found = {
+    actual = {
         "steps": kinds,
         "continuing_subword_prefix": model.get("continuing_subword_prefix"),
         "max_input_chars_per_word": model.get("max_input_chars_per_word"),
@@ -364,7 +367,7 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
     }
     for key, value in expected.items():
         rule = f"{name}: {key} of a WordPiece must be {value}"
-        require(found[key] == value, rule, found[key], error=DataError)
+        require(actual[key] == value, rule, actual[key], error=DataError)
     rule = f"{name}: the ids of its {len(names)} tokens must be 0, 1, ..."
     require([tokens[t] for t in names] == [*range(len(names))], rule, error=DataError)
     rule = f"{name}: no token of a WordPiece may have a line end or a space at its end"
@@ -384,20 +387,11 @@ def _from_json(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
 def train(
     sentences: Iterable[str], vocab_size: int, coverage: float, **options: bool
 ) -> bytes:
-    """Trains a WordPiece vocabulary.
+    """Trains a WordPiece vocabulary and returns its `vocab.txt`.
 
-    Args:
-        sentences: Iterable of str. The training text.
-        vocab_size: int. Number of tokens, special ones included.
-        coverage: float. Fraction of the characters in the text that get a token. Words
-            with another character are left out.
-        **options: Those of `WordPieceTokenizer`.
-
-    Returns:
-        bytes. Content of a `vocab.txt`.
-
-    Raises:
-        UsageError: If the vocabulary cannot hold all characters.
+    `coverage` is the fraction of the characters in the text that get a token; words
+    with another character are left out. `options` are those of `WordPieceTokenizer`.
+    Raises `UsageError` if `vocab_size` cannot hold all characters.
     """
     import tokenizers
 
@@ -413,15 +407,15 @@ def train(
         if rest > 0:
             alphabet.add(char)
         rest -= characters[char]
-    # The library orders what it finds by itself differently in each process.
+    # The library would order an alphabet of its own differently in each process.
     first = [*SPECIAL_TOKENS, *sorted(alphabet)]
     first += [CONTINUES + char for char in sorted(alphabet)]
-    rule = (
+    message = (
         f"vocab_size must be at least {len(first)}, the number of special tokens and "
         f"of the text's characters, at the start of words and in them, at "
         f"character_coverage {coverage}"
     )
-    require(len(first) <= vocab_size, rule, vocab_size, error=UsageError)
+    require(len(first) <= vocab_size, message, vocab_size, error=UsageError)
     library = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.WordPieceTrainer(

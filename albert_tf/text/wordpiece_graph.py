@@ -2,7 +2,7 @@
 
 Legend: `B` strings, `N` characters of all words, `W` words.
 
-It uses only operations of core TensorFlow. TensorFlow Text's FastBertTokenizer has
+Only operations of core TensorFlow are used. TensorFlow Text's FastBertTokenizer returns
 other ids for control and compatibility characters and for long words
 (docs/fidelity.md), and trusts the serialized vocabulary that a file gives it.
 """
@@ -26,23 +26,20 @@ class GraphWordPiece(GraphBase):
     """Turns strings into the same ids as `WordPieceTokenizer.encode`.
 
     Attach the object to the model that is saved; otherwise its vocabulary is lost.
-
-    Args:
-        tokenizer: `WordPieceTokenizer`.
     """
 
     def __init__(self, tokenizer):
         super().__init__(tokenizer)
         self._unk_id = tokenizer.unk_id
         self._fold = CharacterFold(tokenizer.character_table())
-        # A tree of all tokens: (state, character) to state, and the token that ends.
+        # A trie of all tokens: (state, character) to state, and the token ending there.
         children: dict[int, int] = {}
         ids = [-1, -1]
         for token_id, token in enumerate(tokenizer.vocabulary[: tokenizer.model_size]):
             state = _INSIDE if token.startswith(CONTINUES) else _WORD
             chars = token.removeprefix(CONTINUES)
             if len(chars) > MAX_WORD:
-                continue  # no known word has it
+                continue  # longer than any word that is split
             for char in chars:
                 state = children.setdefault(state * _CODES + ord(char), len(ids))
                 if state == len(ids):
@@ -100,15 +97,15 @@ class GraphWordPiece(GraphBase):
         return TokensWithOffsets(ragged(ids), ragged(starts), ragged(ends), codes)
 
     def _split(self, chars, word, begins) -> tuple[tf.Tensor, ...]:
-        """Cuts words into tokens.
+        """Splits words into tokens.
 
         Args:
-            chars: int32 `[N]`. Characters of all words.
-            word: int64 `[N]`. Index of the word each belongs to, ascending.
-            begins: int64 `[W]`. Place of each word's first character.
+            chars, word: int32 and int64 `[N]`. Characters, and the index of each one's
+                word.
+            begins: int64 `[W]`. Index of each word's first character.
 
         Returns:
-            Of all tokens: ids, int32, and the places of their first and last
+            For all tokens: ids, int32, and the indices of their first and last
             characters, int64.
         """
         count = tf.size(chars, tf.int64)
@@ -148,12 +145,13 @@ class GraphWordPiece(GraphBase):
         """Finds the longest token that begins at each character.
 
         Args:
-            chars: int32 `[N]`.
-            limits: int64 `[N]`. Place after the last character of each one's word.
-            begins: int64 `[W]`. Place of each word's first character.
+            chars, limits: int32 and int64 `[N]`. Characters, and the end of each one's
+                word.
+            begins: int64 `[W]`. Index of each word's first character.
 
         Returns:
-            Ids, int32 `[N]`, and numbers of characters, int64 `[N]`; 0 for none.
+            Ids, int32 `[N]`, and numbers of characters, int64 `[N]`; 0 if no token
+            matches.
         """
         start = tf.range(tf.size(chars, tf.int64))
         state = tf.fill([tf.size(chars)], tf.constant(_INSIDE, tf.int64))
@@ -169,10 +167,10 @@ class GraphWordPiece(GraphBase):
             state = self._children.lookup(state * _CODES + char)
             start, state = (tf.boolean_mask(x, state >= 0) for x in (start, state))
             length += 1
-            found = tf.gather(self._ids, state)
-            ends = found >= 0
+            token = tf.gather(self._ids, state)
+            ends = token >= 0
             places = tf.boolean_mask(start, ends)
-            ids = tf.tensor_scatter_nd_update(ids, places[:, None], found[ends])
+            ids = tf.tensor_scatter_nd_update(ids, places[:, None], token[ends])
             lengths = _with(lengths, places, length)
             return start, state, length, ids, lengths
 

@@ -165,7 +165,7 @@ BAD = {
     "label": ({"label": 2}, r"0 to 1 \(or A to B\), received '2'"),
     "fraction": ({"label": 0.5}, "received '0.5'"),
     "context": ({"context": ["c"]}, r"context: expected text, received \['c'\]"),
-    "id twice": ({"id": "0"}, "the id '0' is already that of .*line 1"),
+    "id twice": ({"id": "0"}, "the id '0' is already used in .*line 1"),
 }
 
 
@@ -264,7 +264,7 @@ BAD_ARTICLES = {
         r"question 1 .*: options\[0\]: expected text, rec",
     ),
     "id": ({"id": 7}, "id: expected text, received 7"),
-    "id twice": ({"id": "a"}, "the id 'a' is already that of .*1.txt: line 1"),
+    "id twice": ({"id": "a"}, "the id 'a' is already used in .*1.txt: line 1"),
 }
 
 

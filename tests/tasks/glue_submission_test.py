@@ -162,7 +162,7 @@ def test_short_rows_of_qqp_are_in_the_zip(tmp_path):
         ),
         (
             *("wnli", "index\tprediction\n0\t1\n0\t1\n2\t1\n"),
-            "line 3: the id '0' is already that of line 2",
+            "line 3: the id '0' is already used in line 2",
         ),
         (
             *("wnli", predictions("021")),

@@ -180,7 +180,7 @@ def test_test_files_name_their_rows(tmp_path):
     table = read(tmp_path, "wnli", "test", "index\tsentence1\tsentence2\n7\ta\tb\n")
     assert table.ids == ["7"]
     text = "index\tsentence\n0\ta\n0\tb\n"
-    with pytest.raises(DataError, match="line 3: the id '0' is already that of line 2"):
+    with pytest.raises(DataError, match="line 3: the id '0' is already used in line 2"):
         read(tmp_path, "sst2", "test", text)
 
 

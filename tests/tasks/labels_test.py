@@ -67,9 +67,9 @@ def test_bad_labels_are_named_or_left_out(task, label, message, caplog):
         usable(task, rows)
     left = usable(task, rows, "skip")
     assert (left.lines, left.ids) == ([2, 4], ["0", "2"])
-    assert left.skipped == {"rows without a good label": 1}
-    assert "rows without a good label 1" in caplog.text
-    with pytest.raises(DataError, match="no row has a good label"):
+    assert left.skipped == {"rows without a valid label": 1}
+    assert "rows without a valid label 1" in caplog.text
+    with pytest.raises(DataError, match="no row has a valid label"):
         usable(task, table([label]), "skip")
     assert usable(task, left) is left
 
@@ -168,7 +168,7 @@ def test_the_models_order_is_kept():
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        ("ab", "ac", "m: its labels are a, b, but those of task table are a, c; the"),
+        ("ab", "ac", "m: its labels are a, b, but task table has the labels a, c; the"),
         ("ab", "abc", "the same names are needed"),
         ("abc", "ab", "the same names are needed"),
         ("aAb", "ab", "the same names are needed"),

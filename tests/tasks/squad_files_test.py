@@ -126,7 +126,7 @@ def test_broken_questions(tmp_path, broken, training, message, caplog):
 
 def test_the_same_id_twice(tmp_path):
     path = file_of(tmp_path, question(), question())
-    message = r"qas\[1\] \(id 'q0'\): the id 'q0' is already that of data.*qas\[0\]"
+    message = r"qas\[1\] \(id 'q0'\): the id 'q0' is already used in data.*qas\[0\]"
     with pytest.raises(DataError, match=message):
         read_questions(path, unanswerable=False)
     found = read_questions(path, unanswerable=False, on_bad_input="skip")

@@ -1,4 +1,4 @@
-"""What a run does with the weights of its model besides training them."""
+"""Handles the weights of a run's model besides training them."""
 
 import contextlib
 import re
@@ -11,12 +11,11 @@ from albert_tf.training.engine import value_of
 
 
 class WeightAverages:
-    """Puts the averages that an optimizer keeps in the place of the weights.
+    """Replaces the weights by the averages that an optimizer keeps.
 
-    Without averages, everything here does nothing.
+    Does nothing if the optimizer keeps no averages.
 
     Args:
-        model: Keras model of the run.
         optimizer: `AdamStyleOptimizer` of the run, already built.
 
     Attributes:
@@ -35,30 +34,29 @@ class WeightAverages:
         return bool(self.averages)
 
     def replace_weights(self) -> None:
-        """Gives the model the averages, for good."""
+        """Loads the averages into the model for good."""
         for name, variable in self._weights.items():
             variable.assign(value_of(self.averages[name]))
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Gives the model the averages inside a `with` statement."""
-        kept = {name: value_of(variable) for name, variable in self._weights.items()}
+        """Loads the averages into the model inside a `with` statement."""
+        saved = {name: value_of(variable) for name, variable in self._weights.items()}
         try:
             self.replace_weights()
             yield
         finally:
-            for name, value in kept.items():
+            for name, value in saved.items():
                 self._weights[name].assign(value)
 
 
 def mark_trained(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Removes what has been updated from the model's `untrained_weights`.
+    """Removes updated weights from the model's `untrained_weights`.
 
-    A bias goes with its kernel: one that is added to all choices has no gradient but
-    rounding errors, which can all be zero.
+    A bias is treated like its kernel: the gradient of one that is added to all choices
+    consists of rounding errors, which can all be zero.
 
     Args:
-        model: Keras model of the run.
         optimizer: `AdamStyleOptimizer` of the run, already built.
     """
     untrained = set(model.untrained_weights)

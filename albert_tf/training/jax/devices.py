@@ -1,7 +1,7 @@
 """The devices of a run on JAX, as a mesh, and its workers.
 
 TensorFlow reads and batches the data on the host, and must leave accelerators alone:
-one framework owns them.
+only one framework can own them.
 """
 
 import atexit
@@ -29,15 +29,15 @@ from albert_tf.kernels.attention import adds_in_order
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by
 
-# How long JAX may take to connect workers that are all there, and to part.
+# Time limit for JAX to connect workers that are all there, and to disconnect.
 _CONNECT_SECONDS = 120
 _PART_SECONDS = 10
-# After which a process that is silent counts as lost, as long as on TensorFlow.
+# A process silent for this long counts as lost, as with TensorFlow.
 _SILENT_SECONDS = 40
-# Without end, nearly.
+# Stands for no time limit, which JAX cannot express.
 _A_YEAR = 365 * 24 * 3600
-# What XLA says where another process is gone: by itself, by Gloo (on CPUs), by NCCL (on
-# GPUs), and by what coordinates the processes.
+# Messages when another process is gone: from XLA itself, Gloo (on CPUs), NCCL (on GPUs)
+# and the service that coordinates the processes.
 _LOST = re.compile(
     r"(UNAVAILABLE|DEADLINE_EXCEEDED):|.*\b(Gloo|remote process exited|"
     r"coordination (service|agent))\b",
@@ -51,7 +51,7 @@ _ABORTED = f"""
 error: JAX has ended this process, most likely because another worker of the run does \
 not answer; {_CONTINUE}
 """
-# What a TPU VM says of its slice, and how long it may take.
+# The metadata of a TPU VM that lists its slice, and the time limit for reading it.
 _ENDPOINTS = "/computeMetadata/v1/instance/attributes/worker-network-endpoints"
 _METADATA_SECONDS = 5.0
 
@@ -74,7 +74,7 @@ class Devices:
         self.num_replicas_in_sync = len(devices)
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """Does nothing; a `tf.distribute.Strategy` makes variables in its scope."""
+        """Does nothing; in TensorFlow, a strategy creates variables in its scope."""
         return contextlib.nullcontext()
 
 
@@ -103,7 +103,7 @@ def create_strategy(
             None for all GPUs, or 2.
         tpu_name: str. Must be `"local"`.
         worker_timeout: float. With several processes: seconds to wait for the others;
-            0: without end.
+            0: no limit.
 
     Raises:
         UsageError: If the devices do not exist.
@@ -117,23 +117,19 @@ def create_strategy(
     if distribution == "multi_worker":
         _connect_workers(worker_timeout)
         return Devices(jax.devices())
-    rule = "--tpu_name must be local with --backend=jax, which runs on every TPU host"
-    require(tpu_name == "local", rule, tpu_name)
+    need = "--tpu_name must be local with --backend=jax, which runs on every TPU host"
+    require(tpu_name == "local", need, tpu_name)
     return Devices(_tpus(worker_timeout))
 
 
 def default_strategy() -> Devices:
-    """Returns the device of a program that does not choose any."""
+    """Returns the default device of a program."""
     _leave_to_jax()
     return Devices(jax.local_devices()[:1])
 
 
 def takes_several_processes(distribution: str) -> bool:
-    """Returns whether a run takes a process on each of several hosts.
-
-    Args:
-        distribution: str. See `create_strategy`.
-    """
+    """Returns whether a run needs a process on each of several hosts."""
     on_tpus = distribution == "tpu" and "," in _hosts()
     return distribution == "multi_worker" or on_tpus
 
@@ -160,7 +156,7 @@ def num_shares(devices: Devices) -> int:
 
 
 def make_deterministic(asked: bool | None) -> None:
-    """Warns if XLA was not asked for it before JAX started, as `cli.start` does."""
+    """Warns if XLA was not set to be deterministic before JAX started (`cli.start`)."""
     if asked and jax.default_backend() == "gpu" and not adds_in_order():
         logging.warning(
             "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for runs "
@@ -169,19 +165,14 @@ def make_deterministic(asked: bool | None) -> None:
 
 
 def bring_home(devices: Devices, model: keras.Model) -> None:
-    """Gives each process weights of its own, to compute with on one device.
-
-    Args:
-        devices: `Devices`. Those of the run.
-        model: Keras model of the run.
-    """
+    """Copies the weights to each process, to compute with them on one device."""
     if devices.mesh.size > 1:
         for variable in model.variables:
             variable.assign(value_of(variable))
 
 
 def leave_together(devices: Devices) -> None:
-    """Returns when all processes have called it: JAX ends those that one has left."""
+    """Returns when all processes have called it: JAX ends the ones that are left."""
     share(devices, None)
 
 
@@ -191,7 +182,6 @@ def share(devices: Devices, value: Any) -> list[Any]:
     Every worker must call it at the same point.
 
     Args:
-        devices: `Devices`. Those of the run.
         value: This worker's, ready for JSON, of any size.
     """
     if not is_one_of_several(devices):
@@ -200,22 +190,22 @@ def share(devices: Devices, value: Any) -> list[Any]:
 
 
 def value_of(variable: keras.Variable) -> np.ndarray:
-    """Returns the value of now.
+    """Returns the current value.
 
     Every worker must call it at the same point: slots may be divided among them.
     """
     value = variable.value
     if value.is_fully_addressable or value.is_fully_replicated:
-        return np.array(value)  # a copy: the step takes the memory of its arguments
+        return np.array(value)  # a copy: the step reuses the memory of its arguments
     return multihost_utils.process_allgather(value, tiled=True)
 
 
 @contextlib.contextmanager
 def worker_errors(devices: Devices) -> Iterator[None]:
-    """Says in one line that another worker of a run has ended, or what XLA says.
+    """Reports in one line that another worker has ended, or the message of XLA.
 
     Raises:
-        DataError: If an operation fails because another worker does not answer, or on
+        DataError: If an operation fails, because another worker does not answer or on
             this one.
     """
     try:
@@ -228,7 +218,7 @@ def worker_errors(devices: Devices) -> Iterator[None]:
         raise
     except (jax.errors.JaxRuntimeError, ValueError) as e:
         text = str(e)
-        # On CPUs, the loss of a worker may be an error of the latter kind.
+        # On CPUs, the loss of a worker may raise an error of the latter kind.
         is_one = isinstance(e, jax.errors.JaxRuntimeError) or "Gloo" in text
         if not (is_one and is_one_of_several(devices)):
             raise
@@ -245,7 +235,7 @@ _leaving: list[int] = []
 
 
 def _leave_at_once(code: int) -> None:
-    """Lets this process end by itself: JAX would wait for the others, and abort."""
+    """Ends this process without JAX, which would wait for the others and abort."""
     _leaving.append(code)
     atexit.register(_exit, code)
 
@@ -258,16 +248,16 @@ def _exit(code: int) -> None:
 
 @functools.cache
 def _end_in_one_line() -> Any:
-    """Gives SIGABRT, by which JAX ends a process that has lost another, a last line.
+    """Lets SIGABRT print a last line: JAX raises it when another process is lost.
 
-    A handler of Python's would come too late: it waits for the main thread. The cache
-    keeps the one that is returned in memory.
+    A Python handler would come too late, because it waits for the main thread. The
+    cache keeps the returned handler in memory.
     """
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def end(number):
         if _leaving:
-            time.sleep(_PART_SECONDS)  # it says why by itself, and ends
+            time.sleep(_PART_SECONDS)  # the main thread may report the reason and end
         else:
             os.write(2, _ABORTED.encode())
         os._exit(_leaving[0] if _leaving else 1)
@@ -279,39 +269,39 @@ def _end_in_one_line() -> Any:
 
 
 def _leave_to_jax() -> None:
-    """Hides accelerators from TensorFlow, which would take their memory."""
+    """Hides accelerators from TensorFlow, which would occupy their memory."""
     import tensorflow as tf
 
     for kind in ("GPU", "TPU"):
-        # Fails if the program has used TensorFlow before; then it has what it wants.
+        # Fails if the program has already used TensorFlow, whose choice then stays.
         with contextlib.suppress(RuntimeError):
             tf.config.set_visible_devices([], kind)
 
 
 def _local_devices(number: int | None) -> list[jax.Device]:
     require(number is None or number <= 64, "--num_devices must be at most 64", number)
-    # Means nothing where there are GPUs. Raises if JAX has started, perhaps with more.
+    # Has no effect with GPUs. Raises if JAX has started, perhaps with more devices.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", number or 2)
-    found = jax.local_devices()
-    count = number or (2 if found[0].platform == "cpu" else len(found))
-    rule = f"--num_devices must be at most {len(found)}, the devices that JAX has"
-    require(count <= len(found), rule, count)
-    return found[:count]
+    present = jax.local_devices()
+    count = number or (2 if present[0].platform == "cpu" else len(present))
+    need = f"--num_devices must be at most {len(present)}, the devices that JAX has"
+    require(count <= len(present), need, count)
+    return present[:count]
 
 
 def _connect_workers(timeout: float) -> None:
     cluster = find_cluster(timeout)
     names = list(cluster.workers)
     number = names.index(cluster.own)
-    # JAX opens the first one's port only; others may still knock at this one's.
+    # JAX opens only the first port; other workers may still be connecting to this one.
     own = int(cluster.workers[cluster.own].rpartition(":")[2])
     with listen(own) if number else contextlib.nullcontext():
         _initialize(
             coordinator_address=cluster.workers[names[0]],
             num_processes=len(names),
             process_id=number,
-            # Under SLURM or Open MPI it would take one GPU for each process.
+            # Under SLURM or Open MPI, detection would give each process one GPU.
             cluster_detection_method="deactivate",
         )
 
@@ -322,7 +312,7 @@ def _initialize(timeout: float = _CONNECT_SECONDS, **cluster) -> None:
     Raises:
         DataError: If they answer, but cannot be connected.
     """
-    # It would catch SIGTERM, and only take note.
+    # The service would catch SIGTERM without ending the run.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -356,7 +346,7 @@ def _hosts() -> str:
     They are separated by commas; empty if there is no TPU here.
     """
     names = os.environ.get("TPU_WORKER_HOSTNAMES")  # set by GKE
-    # JAX sets this one where it finds no chips.
+    # JAX sets the second variable where it finds no chips.
     if names is not None or "TPU_SKIP_MDS_QUERY" in os.environ:
         return names or ""
     server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")

@@ -39,15 +39,8 @@ _OF_OBJECTIVES = (
     *(name for names in OWN_SETTINGS.values() for name in names),
 )
 _OF_RUNS = (
-    "objective",
-    "masking",
-    "masked_lm_prob",
-    "ngram",
-    "packing",
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "seed",
-    "precision",
+    *("objective", "masking", "masked_lm_prob", "ngram", "packing"),
+    *("max_seq_length", "max_predictions_per_seq", "seed", "precision"),
     *_OF_OBJECTIVES,
 )
 # The meaning of pair labels, by the --pair_policy of the records.

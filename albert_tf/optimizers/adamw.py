@@ -132,7 +132,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`), `average`.
+        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`).
+
+        The slot `average` is added if there is an `ema_decay`.
         """
         if self.built:
             return

@@ -44,14 +44,10 @@ class Callback:
     should_stop = False
 
     def on_step(self, done: int, results: Mapping[str, Any]) -> None:
-        """Is called after every call of the step, in every worker.
+        """Is called after every call of the step, in every worker; may raise an error.
 
-        Args:
-            done: int. Number of updates made before this call.
-            results: dict. What `TrainStep.train` returned.
-
-        Raises:
-            DivergedError: If training must not go on from here.
+        `DivergedError` ends the training. `done` is the number of updates made before
+        this call, `results` the result of `TrainStep.train`.
         """
 
     def on_log(self, values: Mapping[str, Any]) -> None:
@@ -71,12 +67,7 @@ class Callback:
 
 
 class DivergedError(DataError):
-    """Training diverged.
-
-    Attributes:
-        step: int. Number of the update, from 1, at which it was noticed.
-        values: dict. Loss and gradient norm of that update.
-    """
+    """Training diverged at update `step`, counted from 1, with these `values`."""
 
     def __init__(self, message: str, step: int, values: Mapping[str, float]):
         super().__init__(message)
@@ -96,9 +87,9 @@ class DivergenceGuard(Callback):
 
     Args:
         lines: Lines of `metrics.jsonl` up to the step where training begins.
-        max_loss_ratio: float. A loss above this multiple of the usual one is a
-            divergence; with 0, only a loss that is not finite.
-        max_norm_ratio: float. The same for the global norm of the gradients.
+        max_loss_ratio, max_norm_ratio: float. A loss, or a global norm of the
+            gradients, above this multiple of the usual one is a divergence; 0 allows
+            all finite ones.
     """
 
     def __init__(
@@ -184,14 +175,10 @@ class KeepBest(Callback):
 
     Args:
         path: str. Folder of what is kept; created when it is needed.
-        metric: str. Name of the metric that decides.
         lines: sequence of dict. Evaluations on record, each with its `step`.
         averages: `WeightAverages` or None. Kept instead of the weights, if given.
         patience: int. Number of evaluations without a better value after which to stop;
             0 for never.
-
-    Attributes:
-        best_step: int or None. Step of the best evaluation so far.
     """
 
     def __init__(
@@ -252,11 +239,7 @@ class KeepBest(Callback):
 
 
 class KeepWeights(KeepBest):
-    """Keeps weights named by their step, together with those that a resumed run needs.
-
-    Args:
-        *args, **kwargs: As for `KeepBest`.
-    """
+    """Keeps weights named by their step, and those that a resumed run needs."""
 
     def __init__(self, model: keras.Model, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -273,11 +256,7 @@ class KeepWeights(KeepBest):
             safetensors_file.write(f, tensors, {"format": "albert_tf"})
 
     def restore(self, step: int) -> None:
-        """Loads the weights of a step into the model.
-
-        Raises:
-            DataError: If none were kept.
-        """
+        """Loads the weights of a step, or raises `DataError` if none were kept."""
         path = self._file(step)
         if not files.exists(path):
             raise DataError(f"{path}: the weights of the best evaluation are missing")
@@ -307,7 +286,6 @@ class KeepModel(KeepBest):
     best.
 
     Args:
-        path: str. The folder to write, a model folder like the one of the run.
         metric: str. Name of the metric that decides. If it begins with `ema_`, the
             averages are written.
         evaluated_on: dict. What distinguishes the examples of the evaluations.
@@ -330,11 +308,7 @@ class KeepModel(KeepBest):
         self._tokenizer = tokenizer
 
     def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes the model if these metrics are the best so far.
-
-        Raises:
-            UsageError: If the metric is not among them.
-        """
+        """Writes the model if these metrics, which must have `metric`, are the best."""
         metric, has = self.metric, "the evaluation data has no such metric, only"
         require(metric in values, f"--keep_best={metric}: {has} {', '.join(values)}")
         if not math.isfinite(values[metric]):
@@ -404,11 +378,8 @@ class Samples(Callback):
     """Writes `samples.jsonl`: one line per evaluation, and one for any averages.
 
     Does nothing without texts or held-out data, in workers other than the chief, and on
-    a TPU, which would have to compile a second program for a few rows.
-
-    Args:
-        path: str. Folder of the run.
-        first_step: int. Step at which the run continues. Later lines are removed.
+    a TPU, which would have to compile a second program for a few rows. Lines after
+    `first_step`, where the run continues, are removed.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class TrainingCheckpoints:
         optimizer: Optimizer of the run, already built.
         keep: int. Number of checkpoints to keep; older ones are removed.
         asynchronous: bool. Whether `save` only copies the values, and a thread writes
-            them while training goes on.
+            them.
         writes: bool. Whether this process writes them. In a run on several machines
             only the chief does; the others take part in saving, because it gathers
             slots that are divided among them.
@@ -145,13 +145,11 @@ class TrainingCheckpoints:
     def save(self, wait: bool = False) -> None:
         """Writes a checkpoint of the current step, completely or not at all.
 
-        Args:
-            wait: bool. Whether to wait for the files although they are written
-                asynchronously.
+        With `wait`, it also waits for files that are written asynchronously.
 
         Raises:
             DataError: If it cannot be written; without `wait`, also if the previous one
-                could not be, although this one is being written.
+                was not.
         """
         failed = self._ended()
         # Copy once per step: only this worker makes another attempt, but gathering the
@@ -172,11 +170,7 @@ class TrainingCheckpoints:
             raise failed
 
     def check(self) -> None:
-        """Reports, without waiting, whether the last write has failed by now.
-
-        Raises:
-            DataError: If it could not be written; raised once.
-        """
+        """Raises `DataError`, without waiting, if the last write has failed; once."""
         if self._begun and self._begun.done() and (failed := self._ended()):
             raise failed
 
@@ -186,11 +180,7 @@ class TrainingCheckpoints:
             logging.warning("%s", failed)
 
     def finish(self) -> None:
-        """Waits for the files being written.
-
-        Raises:
-            DataError: If they cannot be written.
-        """
+        """Waits for the files being written; raises `DataError` if they cannot be."""
         if failed := self._ended():
             raise failed
 
@@ -224,8 +214,7 @@ class TrainingCheckpoints:
     def _make_room(self, error: Exception) -> int | None:
         """Removes the files of a failed attempt, and on a full disk an old checkpoint.
 
-        Returns:
-            The step of the removed checkpoint, if another attempt may now succeed.
+        Returns the step of the removed one, if another attempt may now succeed.
         """
         is_full = any(os.strerror(number) in str(error) for number in _FULL)
         with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
@@ -284,10 +273,7 @@ class TrainingCheckpoints:
                 files.remove_tree(files.join(self.folder, name))
 
     def restore(self, folder: str | os.PathLike) -> int | None:
-        """Restores the latest checkpoint that is intact, if there is one.
-
-        Returns:
-            int. The step, or None if there is no checkpoint.
+        """Restores the latest intact checkpoint, if any, and returns its step.
 
         Raises:
             DataError: If all checkpoints are damaged, or the latest belongs to another

@@ -29,11 +29,7 @@ Outputs = Callable[[EncodedExamples], Mapping[str, np.ndarray]]
 
 
 def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
-    """Returns the task calibrated on held-back training examples, if there are any.
-
-    Args:
-        task: `Task`. With the labels of the model.
-    """
+    """Returns the task calibrated on held-back training examples, if there are any."""
     split = splits.get(CALIBRATION)
     if split is None:
         return task
@@ -43,13 +39,9 @@ def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
 class Evaluator:
     """Measures the dev splits of a model in training.
 
-    Args:
-        run: `finetune.Finetuning`. Its averages, if any, are evaluated in place of the
-            weights, and its chief decides for all workers.
-
-    Attributes:
-        examples: Examples of the split that decides, at the last call.
-        answers: The answers to them.
+    The run's averages, if any, are evaluated in place of the weights, and its chief
+    decides for all workers. `examples` and `answers` are those of the split that
+    decides, at the last call.
     """
 
     def __init__(self, run: Any, outputs: Outputs):
@@ -85,16 +77,9 @@ def loss_bounds(
 ) -> tuple[float, float] | None:
     """Returns the loss of perfect answers, and the one of the best constant answer.
 
-    Without weights and smoothing these are 0 and the entropy of the classes.
-
-    Args:
-        class_weights: sequence of float. Weights of the classes in the loss; empty for
-            equal ones.
-        label_smoothing: float. Smoothing of the labels in the loss.
-
-    Returns:
-        Two floats, or None for tasks other than single-label classification of texts,
-        and for tasks on which good models do no better.
+    Without weights, which may be empty, and smoothing these are 0 and the entropy of
+    the classes. None for tasks other than single-label classification of texts, and for
+    tasks on which good models do no better.
     """
     if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
         return None
@@ -121,11 +106,8 @@ class Collapse(Callback):
     """Detects training that has collapsed to the same answer for everything.
 
     It warns or ends the run after the warm-up, when two consecutive evaluations or the
-    last one show it.
-
-    Args:
-        evaluations: sequence of dict. Evaluations on record.
-        recorded: callable. Returns all lines recorded so far.
+    last one show it. `evaluations` are those on record; `recorded` returns all lines so
+    far.
     """
 
     def __init__(

@@ -38,12 +38,7 @@ _MANY = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split of a task.
-
-    Attributes:
-        examples: The examples, in the form of the task's family.
-        encoded: `EncodedExamples`. The same examples as rows.
-    """
+    """The examples of a split, in the form of the task's family and encoded as rows."""
 
     examples: Any
     encoded: EncodedExamples
@@ -56,12 +51,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class RunExamples:
-    """Task and examples of a run.
-
-    Attributes:
-        task: `Task`. With its labels in the order of the model, and its options.
-        splits: dict. `Split` by name, such as "train", "dev" and "test".
-    """
+    """Task, with options and with labels in the model's order, and splits of a run."""
 
     task: Task
     splits: dict[str, Split]
@@ -78,14 +68,9 @@ class RunExamples:
         return [name for name in names if self.splits[name].is_labelled]
 
     def check_metric(self, metric: str, needs_dev: Sequence[str]) -> None:
-        """Checks, before training, that the metric and dev examples will be available.
+        """Checks that the metric, if named, and dev examples for `needs_dev` exist.
 
-        Args:
-            metric: str. Name of a metric, or an empty string.
-            needs_dev: sequence of str. Settings that need dev examples.
-
-        Raises:
-            UsageError: If there are no dev examples, or no such metric.
+        Raises `UsageError` before training if not; `needs_dev` names settings.
         """
         names, task = self.dev_splits, self.task
         require(
@@ -243,11 +228,8 @@ def read_ahead(
 ) -> tuple[FinetuneSettings, Task, dict[str, Any]] | None:
     """Returns the result of `read_task` before TensorFlow is imported, if it can.
 
-    Returns None for prepared sets, whose library starts TensorFlow, but checks that
-    they exist. Also checks that the initial checkpoint exists.
-
-    Raises:
-        DataError, UsageError: As `read_task`; if there is no checkpoint.
+    Returns None for prepared sets, whose library starts TensorFlow, but raises the same
+    errors if they, or the initial checkpoint, do not exist.
     """
     if settings.init_checkpoint and not settings.albert_config_file:
         check_path(settings.init_checkpoint)
@@ -293,11 +275,7 @@ def encode(
     examples: dict[str, Any],
     tokenizer: Tokenizer,
 ) -> RunExamples:
-    """Returns the examples as rows of tokens.
-
-    Args:
-        task: `Task`. With labels in the order of the model, and options.
-    """
+    """Returns the examples as rows of tokens; the task has the model's labels."""
     splits = {
         name: Split(part, task.encode(part, tokenizer))
         for name, part in examples.items()

@@ -30,9 +30,9 @@ from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepar
 def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict:
     """Trains on a task and writes a folder with the model and its measurements.
 
-    If the folder holds this run, it is continued if unfinished; if it is finished, its
-    results are returned. Arguments, result and errors are those of `seeds.finetune`,
-    which handles `num_seeds` and the restart after a collapse.
+    An unfinished run in the folder is continued; if it is finished, its results are
+    returned. Arguments, result and errors are as in `seeds.finetune`, which also
+    handles `num_seeds` and the restart after a collapse.
     """
     settings = prepared(settings)
     with devices(settings) as strategy:
@@ -46,8 +46,6 @@ class Finetuning(Run):
 
     Attributes:
         read: tuple or None. Result of `examples.read_task`, if it has been called.
-        start: `Start`. Config, tokenizer and weights.
-        data: `RunExamples`. The task and its examples.
         shape: `BatchShape`. Shape of the training batches of one input pipeline.
         selection: `KeepWeights`. Decides which weights are kept.
     """

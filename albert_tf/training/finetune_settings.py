@@ -28,11 +28,7 @@ _REPLACES = {
 
 
 def beside(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Returns the settings of a config that explicitly given settings leave in force.
-
-    Args:
-        given: collection of str. Names of the settings that take precedence.
-    """
+    """Returns the settings of a config that the `given` ones leave in force."""
     replaced = {name for setting in given for name in _REPLACES.get(setting, ())}
     return {name: value for name, value in config.items() if name not in replaced}
 

@@ -37,13 +37,10 @@ _PAUSES = (1.0, 5.0, 20.0)
 
 
 class StopSignals(contextlib.AbstractContextManager):
-    """Notes SIGINT (Ctrl-C) and SIGTERM inside a `with` statement.
+    """Notes SIGINT (Ctrl-C) and SIGTERM inside a `with` statement, as `received`.
 
     A second signal has its previous effect, usually to end the process at once. Does
     nothing outside the main thread, where Python cannot handle signals.
-
-    Attributes:
-        received: str. Name of the signal that arrived, such as "SIGTERM", or "".
     """
 
     def __init__(self):
@@ -103,7 +100,6 @@ def train(
             and evaluations are due.
         checkpoints: `TrainingCheckpoints`. Already restored.
         evaluate: Function that returns metrics on held-out data, or None.
-        callbacks: sequence of `Callback`, called in this order.
         lines: sequence of dict. Metrics on record. A run that was killed between a
             checkpoint and its evaluation begins with that evaluation; after a stop by a
             signal between two log lines, the next line is bit-identical to the line of
@@ -173,10 +169,8 @@ def _decide(
 ) -> bool:
     """Returns whether a signal ends the run; all workers decide alike.
 
-    They also continue at the chief's pace.
-
-    Raises:
-        DivergedError: If training diverged in any worker; the same error in all.
+    They also continue at the chief's pace. If training diverged in any worker, the same
+    `DivergedError` is raised in all.
     """
     error = None
     try:

@@ -38,11 +38,7 @@ def finish(run: Any) -> dict[str, Any]:
     """Evaluates the trained model once more and puts the finished folder in place.
 
     The evaluation works as in `evaluate`, in float32, so that both give the same
-    numbers.
-
-    Args:
-        run: `finetune.Finetuning`. Its model has the weights that its `selection`
-            keeps.
+    numbers. The model of the run must have the weights that its `selection` keeps.
     """
     mark_trained(run.step.model, run.step.optimizer)
     data, tokenizer, size = run.data, run.start.tokenizer, run.settings.eval_batch_size
@@ -173,8 +169,7 @@ def _pictures(
 ) -> dict[str, bytes]:
     """Returns curves and page of a finished run, as far as they can be drawn.
 
-    Args:
-        **known: Fields of `RunFiles` that the folder does not show yet.
+    `known` are fields of `RunFiles` that the folder does not show yet.
     """
     contents = {}
     with drawn_if_possible(CURVES_FILE):

@@ -64,11 +64,7 @@ def pretrain(settings: PretrainSettings) -> str:
 
 
 def find_objective(settings: PretrainSettings) -> Objective:
-    """Returns the objective that the settings name.
-
-    Raises:
-        UsageError: If it does not have the metric that `keep_best` names.
-    """
+    """Returns the objective of the settings, which must have the metric to keep."""
     objective = OBJECTIVES[settings.objective]
     metrics = list(objective.metric_names)
     if settings.ema_decay:
@@ -135,8 +131,7 @@ class Pretraining(Run):
     def is_finished(self) -> bool:
         """Returns whether the model of the run exists and is intact.
 
-        Raises:
-            DataError: If it is damaged and there is no checkpoint to make it from.
+        Raises `DataError` if it is damaged and there is no checkpoint to make it from.
         """
         models = self._models()
         if self.folder.model_is_outdated or not all(map(folders.is_complete, models)):

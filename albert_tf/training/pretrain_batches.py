@@ -37,10 +37,7 @@ _MAX_FROM_ONE_STEP = 5
 class SkippedBatches:
     """The batches that a run leaves out, numbered from 0 within each phase.
 
-    Args:
-        folder: str. Folder of the run, with the record.
-        phases: sequence of `Phase`. More than one if sequences grow longer.
-        writes: bool. Whether this process writes the record; others keep it in memory.
+    Only a process that `writes` updates the record in the folder of the run.
     """
 
     def __init__(self, folder: str, phases: Sequence[Phase], writes: bool):
@@ -73,16 +70,10 @@ class SkippedBatches:
         return f"batch {self.batch_after(error.step - 1):,}{of_phase}"
 
     def add(self, error: DivergedError, restored_step: int) -> dict[str, Any]:
-        """Records that the batch of a divergence is left out from now on.
+        """Records that a divergence's batch is left out, and returns the JSON entry.
 
-        Args:
-            restored_step: int. Step of the checkpoint that the run goes back to.
-
-        Returns:
-            The entry, ready for JSON.
-
-        Raises:
-            DataError: If the run went back to this checkpoint too often.
+        Raises `DataError` if the run went back to the checkpoint of `restored_step` too
+        often.
         """
         before = [e for e in self.entries if e["restored_step"] == restored_step]
         if len(before) >= _MAX_FROM_ONE_STEP:
@@ -209,8 +200,7 @@ class RunBatches:
     ) -> tf.data.Dataset:
         """Returns the training batches of one input pipeline, starting at a step.
 
-        They are the batches of the step's phase, repeated without end, without the
-        skipped ones.
+        They are the batches of its phase, without end and without the skipped ones.
         """
         phase = skipped.phase_of(step)
         dataset = self._training[self.phases.index(phase)].batches(
@@ -224,12 +214,7 @@ class RunBatches:
     def eval(
         self, num_pipelines: int = 1, pipeline: int = 0, source: str = ""
     ) -> tf.data.Dataset:
-        """Returns one pass over the held-out examples of one input pipeline.
-
-        Args:
-            pipeline: int. Index of the pipeline, from 0.
-            source: str. Named source of the examples, or "".
-        """
+        """Returns one pass over one pipeline's held-out examples, from one source."""
         return self._held_out[source].batches(
             self._eval_batch_size,
             is_training=False,
@@ -238,7 +223,7 @@ class RunBatches:
         )
 
     def evaluated_on(self) -> dict[str, Any]:
-        """Returns what distinguishes the held-out examples that evaluations use.
+        """Describes the held-out examples that evaluations use.
 
         Evaluations of one run with equal descriptions can be compared: everything else
         that decides how examples are cut and masked belongs to the identity of the run.

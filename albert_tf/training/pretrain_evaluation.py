@@ -63,8 +63,8 @@ def evaluate_records(
 
     Returns:
         dict, ready for JSON: the metrics, under the names that runs log, and the
-            settings that decide them. `learned` and `labels` say what pair labels mean
-            to the head, and in these records.
+        settings that decide them. `learned` and `labels` say what pair labels mean to
+        the head, and in these records.
 
     Raises:
         UsageError: If model, records and arguments do not fit together.

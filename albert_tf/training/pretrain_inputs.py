@@ -65,11 +65,7 @@ def load_config(
 
 
 def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:
-    """Checks that records of pairs have a model with segments.
-
-    Raises:
-        UsageError: If a data card shows two segments and the model has only one.
-    """
+    """Raises `UsageError` if records have two segments and the model only one."""
     if config.type_vocab_size > 1:
         return
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
@@ -85,8 +81,7 @@ def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:
 def check_ngram(settings: PretrainSettings, was_begun: bool) -> None:
     """Raises `UsageError` if a length of n-grams is given that has no effect.
 
-    Args:
-        was_begun: bool. Whether the run is continued: then the length stays as it is.
+    In a run that `was_begun` the length stays as it is.
     """
     ngram, default = settings.ngram, settings.defaults()["ngram"]
     fits = was_begun or settings.masking == "albert" or ngram == default
@@ -127,11 +122,7 @@ def load_run_tokenizer(
 
 
 def digests_of(records: Mapping[int, RecordSet]) -> dict[str, str]:
-    """Returns digests that identify the training data of a run.
-
-    Args:
-        records: dict. The training data of each length, the longest last.
-    """
+    """Returns digests that identify the training data of a run, given by length."""
     data = {}
     for length, part in records.items():
         ends = "" if length == max(records) else f" of {length} tokens"
@@ -202,14 +193,9 @@ def check_batches(
 def check_eval_batch(
     settings: PretrainSettings, config: AlbertConfig, replicas: int, memory: int
 ) -> None:
-    """Checks that the batches of an evaluation fit the devices.
+    """Raises `UsageError` if evaluation batches do not fit the devices.
 
-    Args:
-        replicas: int. Number of devices that share a batch.
-        memory: int. Bytes that each of them has; 0 if unknown.
-
-    Raises:
-        UsageError: If they do not.
+    Each device that shares a batch has `memory` bytes; 0 if unknown.
     """
     # At least the largest tensor, and the result of a softmax or an activation of it.
     per_row = 2 * settings.bytes_per_value * _largest_tensor(settings, config)[1]

@@ -314,11 +314,7 @@ _PART = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
 
 def phases_of(settings: Any) -> list[Phase]:
-    """Returns the phases of a run, at least one.
-
-    Raises:
-        UsageError: If the schedule is invalid, or does not fit the other settings.
-    """
+    """Returns the phases of a run, at least one, or raises `UsageError`."""
     if not settings.sequence_length_schedule:
         return [Phase(0, settings.num_train_steps, settings)]
     parts = _parts_of(settings)

@@ -22,11 +22,8 @@ _LONG = 4.0
 class Progress(contextlib.AbstractContextManager):
     """Shows and records a run; does nothing in workers other than the chief.
 
-    Args:
-        folder: str. Folder of `metrics.jsonl` and `tensorboard/`.
-        chief: bool. Whether this worker writes.
-        title: str. Title of the bar.
-        shown: dict. Short names of the training metrics that the bar shows.
+    It writes `metrics.jsonl` and `tensorboard/` in a folder. `shown` has short names of
+    the training metrics that the bar shows.
     """
 
     def __init__(
@@ -154,9 +151,8 @@ class Stopwatch:
 class Pace:
     """Makes calls of the step as long as possible, up to a few seconds.
 
-    Attributes:
-        most: int. Maximum number of steps of the next call. Several processes must make
-            the same calls, so they use the chief's value.
+    The next call has at most `most` steps. Several processes must make the same calls,
+    so they use the chief's value.
     """
 
     def __init__(self):

@@ -72,9 +72,7 @@ def devices(settings: TrainingSettings) -> Iterator[Strategy]:
 class Run(abc.ABC):
     """A training; derived classes define its inputs and outputs.
 
-    Args:
-        settings: `TrainingSettings`.
-        strategy: `engine.Strategy`, or None where only inputs are read.
+    Without a strategy, only the inputs are read.
 
     Attributes:
         helper: str. Name of a worker that is not the chief; empty in the chief.

@@ -65,20 +65,16 @@ _PREDICTIONS = re.compile(
 class RunFolder:
     """Opens the folder of a run, or prepares to make it.
 
-    A folder with another identity is refused and left untouched. A setting that is not
-    on record had its default. A setting that names content, such as a path, is compared
-    by value only if the content is not on record. Settings that may be computed from
-    others, or from the content, are compared last, so that the message names the one
-    the user gave.
-
-    Args:
-        settings: `TrainingSettings`. They say how each setting is compared.
-        replaces: bool. Whether to remove another run from the folder.
+    A folder with another identity is refused and left untouched, unless the run in it
+    is to be replaced. A setting that is not on record had its default. A setting that
+    names content, such as a path, is compared by value only if the content is not on
+    record. Settings that may be computed from others, or from the content, are compared
+    last, so that the message names the one the user gave.
 
     Attributes:
         was_begun: bool. Whether the folder holds this run.
-        model_is_outdated: bool. Whether the model in the folder, if there is one, was
-            made before a setting was changed.
+        model_is_outdated: bool. Whether any model in the folder was made before a
+            setting was changed.
         origin: str or None. Name of the initial checkpoint on a hub, with the commit,
             which `begin` records in addition to its content.
 
@@ -137,11 +133,8 @@ class RunFolder:
     def check_content(self, content: Mapping[str, Any]) -> None:
         """Compares the content that the run depends on with the record.
 
-        The settings that follow from it are compared next. Content that is not on
-        record is not compared.
-
-        Args:
-            content: dict. Digests, or dicts of values, by name. `begin` records it.
+        The content, digests or dicts by name, is compared only as far as it is on
+        record. The settings that follow from it are compared next.
 
         Raises:
             UsageError: If the folder holds a run with other content, or settings.
@@ -159,13 +152,9 @@ class RunFolder:
             self._check_settings(self._follows)
 
     def check_versions(self) -> None:
-        """Compares the versions of the code with the ones on record.
+        """Raises `UsageError` if the run began with other versions of the code.
 
-        With `allow_other_versions`, a run continues with other versions, and `begin`
-        records them.
-
-        Raises:
-            UsageError: If they differ and may not.
+        With `allow_other_versions` it continues, and `begin` records the new versions.
         """
         now = {**code_versions(self.settings.backend), _SOURCE: _source()}
         before = self._recorded.get(_VERSIONS, {})
@@ -214,8 +203,7 @@ class RunFolder:
     def taken(self) -> Iterator[None]:
         """Begins the run and holds its folder inside a `with` statement.
 
-        Raises:
-            UsageError: If another process holds the folder.
+        Raises `UsageError` if another process holds the folder.
         """
         files.make_folder(self.path)
         with self._held():
@@ -252,11 +240,7 @@ class RunFolder:
         """Turns the folder of a fine-tuning run into the folder of the finished run.
 
         Files that a resumed run needs stay until the finished folder is complete.
-
-        Args:
-            contents: dict. Contents of files by name.
-            write_model: callable. Writes the files of the model, if `contents` lacks
-                them.
+        `write_model` writes the files of the model, if `contents` lacks them.
         """
         record = {**self.record(), "finished": True}
         last = ("config.json", folders.MANIFEST, RUN_FILE)
@@ -351,9 +335,6 @@ def as_begun(settings: TrainingSettings, objective: Any) -> Any:
     """Returns an objective with the defaults that the run in the folder began with.
 
     The run thus continues unchanged, whatever the defaults are in a later version.
-
-    Raises:
-        DataError: If the record of the run is damaged.
     """
     path = files.join(settings.output_dir, RUN_FILE)
     if not settings.output_dir or not files.exists(path):
@@ -408,13 +389,9 @@ def is_run(path: str) -> bool:
 
 
 def prepared(settings: FinetuneSettings) -> FinetuneSettings:
-    """Checks settings and folder before anything is read.
+    """Checks settings and folder, and returns them with the folder's final path.
 
-    Returns:
-        The settings, with the final path of the folder.
-
-    Raises:
-        UsageError: If a setting is invalid, or the folder cannot be used.
+    Raises `UsageError` if a setting is invalid, or the folder cannot be used.
     """
     settings.check_source()
     settings.check_given()
@@ -439,7 +416,7 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
 
 
 def check_writable(path: str) -> None:
-    """Checks, before hours of training, that files can be created in a local folder.
+    """Checks, before hours of training, that a local folder is writable.
 
     The check leaves nothing on the disk.
     """
@@ -461,13 +438,8 @@ def check_writable(path: str) -> None:
 def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
     """Opens the folder of a run, to begin or continue it; changes nothing.
 
-    Args:
-        settings: `FinetuneSettings`. Resolved settings.
-        content: dict. See `RunFolder.check_content`.
-
-    Returns:
-        The `RunFolder`, which replaces a run in it that is another one, or damaged, if
-        the settings allow it.
+    The folder replaces a run in it that is another one, or damaged, if the resolved
+    settings allow it.
 
     Raises:
         UsageError: If it holds another run that may not be replaced.

@@ -261,12 +261,9 @@ class TrainingSettings:
 class Phase:
     """Consecutive steps with rows of one length, and the events due after each.
 
-    At the end of a phase everything is due, as at the end of a run.
-
-    Attributes:
-        first_step: int. Updates made before it.
-        last_step: int. Updates made when it ends.
-        settings: `TrainingSettings`. As for a run of this length alone.
+    At the end of a phase everything is due, as at the end of a run. `first_step`
+    updates were made before it, `last_step` when it ends. Its settings are like those
+    for a run of this length alone.
     """
 
     first_step: int

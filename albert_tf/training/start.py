@@ -52,13 +52,8 @@ def content_of(
 ) -> dict[str, Any]:
     """Returns the content that determines, with the settings, the result of a run.
 
-    Args:
-        data: dict. Digests of the examples.
-        tokenizer: `Tokenizer`. The tokenizer of the examples.
-        checkpoint: `Checkpoint` or None. The initial checkpoint, open.
-
-    Returns:
-        dict by the names that settings have as their "identity", ready for JSON.
+    It is ready for JSON, by the names that settings have as their "identity". `data`
+    are digests of the examples, and the checkpoint is open.
     """
     return {
         "data": data,
@@ -69,11 +64,7 @@ def content_of(
 
 
 class Start:
-    """Config, tokenizer and weights that a run starts from, opened once.
-
-    Attributes:
-        config: `AlbertConfig`. With the run's dropout.
-    """
+    """Config, with the run's dropout, tokenizer and weights that a run starts from."""
 
     def __init__(self, settings: FinetuneSettings, checkpoint: Checkpoint | None):
         self.settings = settings
@@ -104,12 +95,8 @@ class Start:
     def choose_head(self, task: Task) -> Task:
         """Decides whether the checkpoint's head is kept, and warns users if needed.
 
-        Args:
-            task: `Task`. With its labels.
-
-        Returns:
-            The task, with labels in the order of the model: if a checkpoint's
-                classifier has the same names, their order is kept.
+        Returns the task with labels in the order of the model: if a checkpoint's
+        classifier has the same names, their order is kept.
         """
         checkpoint = self.checkpoint
         if checkpoint is None:
@@ -126,11 +113,7 @@ class Start:
         return dataclasses.replace(task, labels=names)
 
     def make_model(self, task: Task, dtype: str) -> keras.Model:
-        """Builds the model with its initial weights.
-
-        Args:
-            task: `Task`. With labels in the order of the model's classes.
-            dtype: str. Keras dtype policy.
+        """Builds the model with its initial weights, for labels in the model's order.
 
         Raises:
             UsageError: If it cannot have the exits that the settings ask for.
@@ -208,7 +191,6 @@ def make_pretrainer(
     Args:
         start: `Checkpoint` or None. The initial weights, open; may be grown.
         head: str. A name in `heads.HEADS` or `heads.PAIRS`.
-        dtype: str. Keras dtype policy.
 
     Raises:
         UsageError: If the weights belong to another config.
@@ -237,8 +219,7 @@ def make_pretrainer(
 def open_start(settings: FinetuneSettings) -> Iterator[Start]:
     """Opens the initial weights inside a `with` statement.
 
-    Args:
-        settings: `FinetuneSettings`. Their config is used if the weights have none.
+    The config of the settings is used if the weights have none.
 
     Raises:
         UsageError: If the tokenizer does not belong to the weights, or is too large, or
@@ -264,8 +245,7 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
 def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertConfig:
     """Returns a checkpoint's config with the training values of the given file.
 
-    Raises:
-        UsageError: If the file describes another model.
+    Raises `UsageError` if the file describes another model.
     """
     config, path = checkpoint.config, settings.albert_config_file
     if not path:
@@ -290,15 +270,10 @@ def class_weights(
 ) -> tuple[float, ...]:
     """Returns the weight of each class, in the order of the task's labels.
 
-    Args:
-        settings: `FinetuneSettings`. `class_weights` holds `label=weight`, where a
-            label without a weight has 1; or `balanced`, for weights inversely
-            proportional to the frequency of the classes, with mean 1 over the examples
-            (scikit-learn's definition).
-        train: `EncodedExamples`. With targets.
-
-    Returns:
-        tuple of float, or an empty tuple for equal weights.
+    `class_weights` of the settings holds `label=weight`, where a label without a weight
+    has 1; or `balanced`, for weights inversely proportional to the frequency of the
+    classes, with mean 1 over the examples (scikit-learn's definition). Equal weights
+    are empty.
 
     Raises:
         UsageError: If the task has no classes, or a label or weight is invalid.
@@ -336,21 +311,18 @@ def class_weights(
 def learning_rate_multipliers(
     decay: float | None, config: AlbertConfig, rule: str = "standard"
 ) -> dict[str, float]:
-    """Returns the factors of the layers' learning rates, for the optimizer.
+    """Returns the factors of the layers' learning rates, by patterns of paths.
 
     The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
     and the rate of the embeddings and their projection by `decay^L`. Pooler and head
-    have the full rate. With the rule `"original"` the exponents are `L + 1 - l` and `L
-    + 2`, as in google-research/electra, which counts a pooler that its model does not
-    have (issue 51); with `"corrected"` they are `L - l` and `L + 1`, which count only
-    the head.
+    have the full rate. With the rule `"original"` the exponents are `L + 1 - l` and
+    `L + 2`, as in google-research/electra, which counts a pooler that its model does
+    not have (issue 51); with `"corrected"` they are `L - l` and `L + 1`, which count
+    only the head.
 
     Args:
         decay: float in (0, 1], or None for one rate.
         rule: str. One of `finetune_settings.DECAY_RULES`.
-
-    Returns:
-        dict by the regular expression of the variables' paths; empty without decay.
 
     Raises:
         UsageError: If layers cannot have learning rates of their own.

@@ -11,15 +11,9 @@ from albert_tf.training.engine import value_of
 
 
 class WeightAverages:
-    """Replaces the weights by the averages that an optimizer keeps.
+    """Replaces the weights by the averages that an optimizer, already built, keeps.
 
-    Does nothing if the optimizer keeps no averages.
-
-    Args:
-        optimizer: `AdamStyleOptimizer` of the run, already built.
-
-    Attributes:
-        averages: dict. The averages by the canonical names of the weights.
+    Does nothing if it keeps none. `averages` has them by the weights' canonical names.
     """
 
     def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer):
@@ -51,13 +45,10 @@ class WeightAverages:
 
 
 def mark_trained(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Removes updated weights from the model's `untrained_weights`.
+    """Removes weights that a built optimizer has updated from `untrained_weights`.
 
     A bias is treated like its kernel: the gradient of one that is added to all choices
     consists of rounding errors, which can all be zero.
-
-    Args:
-        optimizer: `AdamStyleOptimizer` of the run, already built.
     """
     untrained = set(model.untrained_weights)
     variables = {k: v for k, v in weight_names(model).items() if v.trainable}

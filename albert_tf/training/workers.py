@@ -127,11 +127,7 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """Opens a port of this machine for connections from other workers.
-
-    Raises:
-        DataError: If it is in use.
-    """
+    """Opens a port for other workers, or raises `DataError` if it is in use."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -159,15 +155,10 @@ _MOST_NAMED = 4
 
 
 def check_equal(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Compares facts of all workers.
+    """Raises the same `DataError` in all workers if their facts differ.
 
-    Args:
-        rows: sequence of dict. For each worker, the facts that must be equal in all, by
-            a title for people, in the order of importance: values ready for JSON,
-            digests, or dicts of these.
-
-    Raises:
-        DataError: If they differ; in all workers alike, naming who has what.
+    Each row holds a worker's facts by a title for people, in the order of importance:
+    values ready for JSON, digests, or dicts of these.
     """
     rows = list(map(_flat, rows))
     diffs = []
@@ -194,8 +185,8 @@ def share_by(
     """Returns the values of all workers, the chief's first, to all of them.
 
     Args:
-        gather: callable. Maps a row of numbers `[n]` to the rows of all, `[workers *
-            copies, n]`. Every worker must call it at the same point.
+        gather: callable. Maps a row of numbers `[n]` to the rows of all,
+            `[workers * copies, n]`. Every worker must call it at the same point.
         value: This worker's, ready for JSON, of any size.
         copies: int. Number of times that each worker's row is gathered.
     """

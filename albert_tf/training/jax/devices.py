@@ -59,12 +59,8 @@ _METADATA_SECONDS = 5.0
 class Devices:
     """The devices that train one model, of this process and of others.
 
-    Args:
-        devices: sequence of `jax.Device`, in the same order in all processes.
-
-    Attributes:
-        mesh, local_mesh: `jax.sharding.Mesh` of all devices, and of this process's.
-        num_replicas_in_sync: int. Number of all devices.
+    All processes must list them in the same order. `mesh` has all devices, `local_mesh`
+    those of this process.
     """
 
     def __init__(self, devices: Sequence[jax.Device]):
@@ -179,10 +175,8 @@ def leave_together(devices: Devices) -> None:
 def share(devices: Devices, value: Any) -> list[Any]:
     """Returns the values of all workers, the chief's first, to all of them.
 
-    Every worker must call it at the same point.
-
-    Args:
-        value: This worker's, ready for JSON, of any size.
+    Every worker must call it at the same point, with a value ready for JSON, of any
+    size.
     """
     if not is_one_of_several(devices):
         return [value]
@@ -190,10 +184,7 @@ def share(devices: Devices, value: Any) -> list[Any]:
 
 
 def value_of(variable: keras.Variable) -> np.ndarray:
-    """Returns the current value.
-
-    Every worker must call it at the same point: slots may be divided among them.
-    """
+    """Returns the current value; every worker must call it, as slots may be divided."""
     value = variable.value
     if value.is_fully_addressable or value.is_fully_replicated:
         return np.array(value)  # a copy: the step reuses the memory of its arguments
@@ -202,12 +193,7 @@ def value_of(variable: keras.Variable) -> np.ndarray:
 
 @contextlib.contextmanager
 def worker_errors(devices: Devices) -> Iterator[None]:
-    """Reports in one line that another worker has ended, or the message of XLA.
-
-    Raises:
-        DataError: If an operation fails, because another worker does not answer or on
-            this one.
-    """
+    """Raises a one-line `DataError` if another worker has ended, or XLA's message."""
     try:
         yield
     except Stopped:  # all of them stop
@@ -307,11 +293,7 @@ def _connect_workers(timeout: float) -> None:
 
 
 def _initialize(timeout: float = _CONNECT_SECONDS, **cluster) -> None:
-    """Connects the processes.
-
-    Raises:
-        DataError: If they answer, but cannot be connected.
-    """
+    """Connects the processes, or raises `DataError` if they cannot be connected."""
     # The service would catch SIGTERM without ending the run.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -341,9 +323,9 @@ def _tpus(timeout: float) -> list[jax.Device]:
 
 
 def _hosts() -> str:
-    """Returns the hosts of this TPU's slice, where `jax.distributed` looks for them.
+    """Returns the hosts of this TPU's slice, separated by commas, as JAX looks them up.
 
-    They are separated by commas; empty if there is no TPU here.
+    The text is empty if there is no TPU here.
     """
     names = os.environ.get("TPU_WORKER_HOSTNAMES")  # set by GKE
     # JAX sets the second variable where it finds no chips.

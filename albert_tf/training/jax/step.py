@@ -22,12 +22,7 @@ _EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)
 
 
 class EvaluationStep:
-    """Runs evaluation steps of a model.
-
-    Args:
-        model: Keras model. Called with a batch.
-        objective: See `training.tensorflow.step.TrainStep`.
-    """
+    """Runs evaluation steps; see `training.tensorflow.step` for the arguments."""
 
     def __init__(self, model: keras.Model, objective: Any, strategy: Devices):
         self.model = model
@@ -113,16 +108,10 @@ class TrainStep(EvaluationStep):
         num_steps: int,
         totals: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Trains on the next batches.
+        """Trains on the next batches from `distribute`; see the step on TensorFlow.
 
-        Args:
-            iterator: Iterator over the batches of `distribute`.
-            num_steps: int. Number of batches, at least 1.
-            totals: dict or None. Results of earlier calls, from which the sums
-                continue.
-
-        Returns:
-            As `train` of the step on TensorFlow.
+        It trains on at least one batch. The sums continue from `totals`, the results of
+        earlier calls.
         """
         sums = jnp.asarray([totals[n] if totals else 0.0 for n in self.sum_names])
         groups, places = self._update.groups(), self._update.shardings()
@@ -159,14 +148,9 @@ class TrainStep(EvaluationStep):
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the current outputs of the model, or of its generator, for a batch.
 
-        Every worker computes all outputs itself, so that all of them have them.
-
-        Args:
-            batch: dict of arrays `[num_shares * b, ...]`: an equal share for each
-                device of this process, in order.
-
-        Returns:
-            The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
+        Every worker computes all outputs itself. The arrays are
+        `[num_shares * b, ...]`, an equal share for each device of this process, in
+        order.
         """
         mesh = self.strategy.local_mesh
         rows = NamedSharding(mesh, _BY_ROWS)
@@ -193,11 +177,7 @@ class TrainStep(EvaluationStep):
 
 
 class _Batches:
-    """The batches of a dataset, as arrays on the devices.
-
-    Args:
-        dataset: `tf.data.Dataset` of this process's rows of each batch.
-    """
+    """The batches of a dataset of this process's rows, as arrays on the devices."""
 
     def __init__(self, dataset: "tf.data.Dataset", devices: Devices):
         self._dataset = dataset
@@ -232,12 +212,10 @@ def _placed(
     mesh: jax.sharding.Mesh,
     places: Sequence[NamedSharding] | None = None,
 ) -> list[jax.Array]:
-    """Moves the values of variables to their places; by default, to all devices.
+    """Moves the values of variables to their places and returns them.
 
-    The values are moved one after another, so that no device holds all of them twice.
-
-    Returns:
-        The values, which the variables now hold.
+    By default, they are moved to all devices; one after another, so that no device
+    holds all of them twice.
     """
     places = places or [NamedSharding(mesh, _EVERYWHERE)] * len(variables)
     return [_put(v, place) for v, place in zip(variables, places, strict=True)]

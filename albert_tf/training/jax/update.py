@@ -36,11 +36,8 @@ class Update:
         objective: The loss to minimize; see `training.tensorflow.step.TrainStep`.
         optimizer: From `create_optimizer`; built here.
         mesh: `jax.sharding.Mesh` with the single axis `AXIS`.
-        seed: int. Seed of dropout.
         accumulation: int. Number of micro-batches that a device's rows are cut into.
-        forward: callable or None. Computes the outputs to train on, with the arguments
-            of the model; None for the model itself.
-        depth: str. Form of the encoders (`layers.depth`).
+        forward, seed, depth: As for the step on TensorFlow.
         shard_optimizer: bool. Whether each device keeps a part of the optimizer's slots
             (ZeRO, arXiv:1910.02054, section 5.1), where an axis can be divided evenly.
 
@@ -129,8 +126,7 @@ class Update:
     ) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns shapes, types and places of a batch, whose rows are divided.
 
-        Args:
-            batch: dict. Arrays, or anything with the `shape` and `dtype` of the batch.
+        Its values may be anything with the `shape` and `dtype` of the arrays.
         """
         place = NamedSharding(self.mesh, _BY_ROWS)
         return {
@@ -150,7 +146,7 @@ class Update:
         )
 
     def __call__(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict]:
-        """Updates the weights.
+        """Updates the weights with the rows of all devices.
 
         Args:
             state: dict of lists of arrays, in the order of `groups`.

@@ -24,11 +24,7 @@ from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
 
 class EvaluationStep:
-    """Runs evaluation steps of a model under a strategy.
-
-    Args:
-        model, objective, strategy: As for `TrainStep`.
-    """
+    """Runs evaluation steps under a strategy; see `TrainStep` for the arguments."""
 
     def __init__(
         self, model: keras.Model, objective: Any, strategy: tf.distribute.Strategy
@@ -150,12 +146,12 @@ class TrainStep(EvaluationStep):
 
         Returns:
             dict of NumPy values: float32 scalars `sum_names`, added up over replicas
-                and steps; the `learning_rate` of the last step; float32 `[num_steps]`
-                vectors `losses` and `grad_norms`, global norms before clipping; with
-                LAMB, the dict `trust_ratios` of floats of the last step, by weight; in
-                float16 `loss_scales`, float32 `[num_steps]`, the factors of the losses
-                (a step with a norm that is not finite was skipped), the float
-                `loss_scale` of the next step, and the int `skipped_steps` so far.
+            and steps; the `learning_rate` of the last step; float32 `[num_steps]`
+            vectors `losses` and `grad_norms`, global norms before clipping; with LAMB,
+            the dict `trust_ratios` of floats of the last step, by weight; in float16
+            `loss_scales`, float32 `[num_steps]`, the factors of the losses (a step with
+            a norm that is not finite was skipped), the float `loss_scale` of the next
+            step, and the int `skipped_steps` so far.
         """
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
         sums, measured, rate = self._train(
@@ -179,14 +175,9 @@ class TrainStep(EvaluationStep):
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the current outputs of the model, or of its generator, for a batch.
 
-        Every worker computes all outputs itself, so that all of them have them.
-
-        Args:
-            batch: dict of arrays `[num_shares * b, ...]`: an equal share for each
-                device of this process, in order.
-
-        Returns:
-            The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
+        Every worker computes all outputs itself. The arrays are
+        `[num_shares * b, ...]`, an equal share for each device of this process, in
+        order.
         """
         parts = {k: _cut(tf.constant(v), self.num_shares) for k, v in batch.items()}
         rows = ({k: v[i] for k, v in parts.items()} for i in range(self.num_shares))

@@ -75,10 +75,10 @@ def takes_several_processes(distribution: str) -> bool:
 
 
 def helper_name(strategy: tf.distribute.Strategy) -> str:
-    """Returns the name of a worker that is not the chief, such as "worker-1".
+    """Returns the name of a worker other than the chief, such as "worker-1", or "".
 
-    The name is the same each time a run is started. It is empty in the chief, the
-    process that writes the files that exist once per run.
+    The name is the same each time a run is started. The chief writes the files that
+    exist once per run.
     """
     resolver = strategy.cluster_resolver
     task = getattr(resolver, "task_type", None)
@@ -92,14 +92,11 @@ def helper_name(strategy: tf.distribute.Strategy) -> str:
 
 @contextlib.contextmanager
 def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Reports in one line that another worker of a run has ended.
+    """Raises a one-line `DataError` if another worker of a run has ended.
 
     TensorFlow checks every 30 seconds that every worker is alive, and ends operations
     that wait for one that has not answered for 10. Most deaths are noticed at once,
     because the connection closes.
-
-    Raises:
-        DataError: If an operation fails because another worker does not answer.
     """
     try:
         yield
@@ -223,11 +220,7 @@ def default_strategy() -> tf.distribute.Strategy:
 
 
 def make_deterministic(asked: bool | None) -> None:
-    """Makes operations deterministic, in this process from now on.
-
-    Args:
-        asked: bool or None. Whether to do so; None: unless there is a GPU.
-    """
+    """Makes operations deterministic in this process; None: unless there is a GPU."""
     if asked or asked is None and not tf.config.list_physical_devices("GPU"):
         tf.config.experimental.enable_op_determinism()
 
@@ -248,11 +241,9 @@ def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
 def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
     """Returns the values of all workers, the chief's first, to all of them.
 
-    Every worker must call it at the same point. Values that workers measure themselves
-    may differ in the last bits, so they share the values that decide anything.
-
-    Args:
-        value: This worker's, ready for JSON, of any size.
+    Every worker must call it at the same point, with a value ready for JSON. Values
+    that workers measure may differ in the last bits, so they share those that decide
+    anything.
     """
     if not is_one_of_several(strategy):
         return [value]

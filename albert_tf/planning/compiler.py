@@ -38,11 +38,9 @@ def check_installed() -> None:
 def compile_step(
     request: Mapping[str, Any], command: tuple[str, ...] = _COMMAND
 ) -> dict[str, Any]:
-    """Returns the result of `program.compile_step`.
+    """Returns the result of `program.compile_step` for its argument, the request.
 
-    Args:
-        request: dict. Argument of `program.compile_step`.
-        command: tuple of str. The program, which receives the path for its answer.
+    The command is the program, which receives the path for its answer.
 
     Raises:
         UsageError: If the model cannot be computed as requested.

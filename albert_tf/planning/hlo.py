@@ -85,15 +85,11 @@ Computation = dict[str, Instruction]
 
 
 def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
-    """Returns the exchanges and memory traffic of one device in one step.
+    """Returns one device's exchanges in a step, and the bytes it moves to and from HBM.
 
     Args:
         text: str. The program of one device after all optimizations.
         num_devices: int. Number of devices, for exchanges that name no groups.
-
-    Returns:
-        The exchanges with other devices, and the bytes that the device reads from and
-        writes to its large memory (HBM).
 
     Raises:
         ValueError: If the number of iterations of a loop is unknown.

@@ -29,12 +29,8 @@ _USUAL_TOKENS = 8192
 class Candidate:
     """One way to compute a step, compiled.
 
-    Args:
-        depth: str. Form of the encoders.
-        rows: int. Rows that a device computes at once.
-        accumulation: int. Number of such computations in a step.
-        found: dict. Result of `program.compile_step`.
-        times: `Times` or None. None if it does not fit.
+    A device computes `rows` at once, `accumulation` times in a step. `found` is the
+    result of `program.compile_step`; `times` is None if it does not fit.
     """
 
     depth: str
@@ -98,8 +94,7 @@ class Plan:
     def run(self) -> dict[str, float]:
         """Returns hours, chip-hours and, with a price, the cost of all steps.
 
-        `hours_at_least` are the hours of the roofline; the others assume a share of its
-        speed.
+        `hours_at_least` are the roofline's; the others assume a share of its speed.
         """
         least = self.settings.num_train_steps * self.best.seconds / 3600
         hours, price = least / self.efficiency, self.cost_per_hour
@@ -125,7 +120,6 @@ def make_plan(
         parts: int or None. Micro-batches that each device's rows are cut into; None to
             search for the smallest number that fits.
         efficiency, cost_per_hour: See `Plan`.
-        compiled: callable. `compiler.compile_step`.
 
     Raises:
         UsageError: If the batch cannot be divided, or does not fit.

@@ -46,10 +46,8 @@ def pretraining(
 ) -> PretrainSettings:
     """Returns the settings of the pretraining to plan, without any data.
 
-    Args:
-        given: dict. Values of flags by name, without flags that are not given.
-        experiment: dict. Values of a config file; flags take precedence. Settings that
-            do not affect the numbers of a step are ignored.
+    Given flags take precedence over the values of the experiment's config file, of
+    which settings that do not affect the numbers of a step are ignored.
 
     Raises:
         UsageError: If a value is out of range, or the model is missing.

@@ -46,12 +46,8 @@ def make_update(
 ) -> tuple[Update, dict[str, jax.ShapeDtypeStruct]]:
     """Returns the step of a pretraining, and the shapes of its batch.
 
-    Args:
-        depth: str. Form of the encoders, see `layers.depth`.
-        parts: int. Micro-batches that each device's rows are cut into.
-
-    Raises:
-        UsageError: If the model has no such form.
+    Each device's rows are cut into `parts` micro-batches. Raises `UsageError` if the
+    model has no such form of the encoders.
     """
     check_depth(depth, config)
     objective = OBJECTIVES[settings.objective]
@@ -87,11 +83,8 @@ def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
 def count_flops(jaxpr: Any) -> int:
     """Returns the operations of one device's matrix products in a program.
 
-    A multiply-add counts as two, and the body of a loop once per iteration.
-
-    Args:
-        jaxpr: `jax.extend.core.Jaxpr`. Its work is inside `shard_map`, where shapes are
-            local to one device.
+    A multiply-add counts as two, and the body of a loop once per iteration. The work of
+    the program is inside `shard_map`, where shapes are local to one device.
     """
     total = 0
     for equation in jaxpr.eqns:

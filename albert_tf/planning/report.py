@@ -15,10 +15,7 @@ _SHOWN += ("optimizer", "precision", "num_train_steps", "shard_optimizer")
 
 
 def to_json(plans: Sequence[Plan]) -> dict[str, Any]:
-    """Returns all numbers of plans.
-
-    Only `compile_seconds` differs between two runs of the command.
-    """
+    """Returns all numbers of plans; only `compile_seconds` differs between runs."""
     return {
         "plans": [_to_json(plan) for plan in plans],
         "assumptions": list(ASSUMPTIONS),

@@ -25,10 +25,8 @@ ASSUMPTIONS = (
 class Times(NamedTuple):
     """Seconds of a step on every device, each as if nothing else took any.
 
-    Args:
-        compute: float. For the operations.
-        memory: float. For data moved from and to the device's memory.
-        network: float. For data sent to other devices.
+    They are for operations, for data moved from and to the device's memory, and for
+    data sent to other devices.
     """
 
     compute: float
@@ -52,12 +50,7 @@ def collectives_of(found: Mapping[str, Any]) -> list[Collective]:
 
 
 def times(found: Mapping[str, Any], topology: Topology) -> Times:
-    """Returns the seconds of a step for each of the three limits.
-
-    Args:
-        found: dict. `flops`, `memory_bytes` and `collectives` of a device and step,
-            from `program.compile_step`.
-    """
+    """Returns the seconds of a step by each limit; see `program.compile_step`."""
     chip = topology.chip
     sent = sum(one.sent for one in collectives_of(found))
     return Times(

@@ -18,9 +18,6 @@ class Search:
         sizes: sequence of int. Sizes to choose from, ascending.
         guess: callable. Estimates the bytes of a size.
         room: float. Bytes that are available for them.
-
-    Attributes:
-        found: dict. Compiled objects, by their index in `sizes`.
     """
 
     def __init__(

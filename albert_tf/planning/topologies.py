@@ -97,13 +97,10 @@ TOPOLOGIES = {
 
 
 def find_topology(name: str) -> Topology:
-    """Returns the slice of this name.
+    """Returns the slice of this name, or raises `UsageError` if there is none.
 
     As in Google Cloud, the number in a name counts cores for v4, v5p and TPU7x, whose
     chips have two, and chips for v5e and v6e. `v5litepod-16` is `v5e-16`.
-
-    Raises:
-        UsageError: If there is none.
     """
     kind, _, number = name.strip().partition("-")
     kind = _OTHER_NAMES.get(kind, kind)

@@ -44,10 +44,7 @@ class FinetuningObjective:
         raise NotImplementedError
 
     def weights(self, batch: Mapping[str, Any]):
-        """Returns the number of answers, the divisor of losses, as a float32 scalar.
-
-        The batch may be a part of one: the numbers of the parts add up.
-        """
+        """Returns the number of answers as float32; parts of a batch add up."""
         return number_of(batch[features.LABELS])
 
     def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,11 +54,9 @@ class FinetuningObjective:
         return {**sums, "count": self.weights(batch)}
 
     def loss(self, sums: Mapping[str, Any], weights):
-        """Returns the loss to differentiate: the share of some sums in it.
+        """Returns the loss to differentiate: the share of a part's sums in it.
 
-        Args:
-            sums: dict. `sums` of a part of a batch.
-            weights: float32 scalar. `weights` of the whole batch.
+        The weights, a float32 scalar, are those of the whole batch.
         """
         return sums["loss_sum"] / ops.maximum(weights, 1.0)
 
@@ -94,17 +89,13 @@ def number_of(labels):
 
 @dataclasses.dataclass(frozen=True)
 class _Classes(FinetuningObjective):
-    """Weights and smoothing of classes.
+    """Weights `w` of classes, empty for all 1, and smoothing `s` in `[0, 1)`.
 
     The loss of an example is `w[y] * CE`, and the batch's is the sum divided by the
     number of examples, as in Keras's `fit` with `class_weight` (torch's
     `CrossEntropyLoss` divides by the sum of their weights). Smoothing follows Keras's
     `CategoricalCrossentropy`: the target is `1 - s + s / C` for the correct class and
     `s / C` for the others.
-
-    Args:
-        class_weights: sequence of float. `w`, one per class; empty for all 1.
-        label_smoothing: float in `[0, 1)`. `s`.
     """
 
     class_weights: tuple[float, ...] = ()
@@ -217,10 +208,9 @@ class Span(FinetuningObjective):
     Outputs: `start_logits` and `end_logits` `[B, T]`. Batch: `start_positions` and
     `end_positions` int32 `[B]`, `padding_mask` `[B, T]`.
 
-    Args:
-        mask_padding: bool. Whether padding is left out of the softmax, so that the loss
-            does not depend on the length that rows are padded to. The original and
-            transformers compute it over all `T` positions.
+    With `mask_padding`, padding is left out of the softmax, so that the loss does not
+    depend on the length that rows are padded to. The original and transformers compute
+    it over all `T` positions.
     """
 
     mask_padding: bool = True
@@ -250,7 +240,7 @@ class BeamSpan(Span):
     `0.5 * (start + end) + 0.5 * sigmoid cross-entropy`, the first part over the tokens
     that the model did not mask.
 
-    Outputs: those of `AlbertBeamQuestionAnswering` with `start_positions`. Batch:
+    Outputs: as `AlbertBeamQuestionAnswering` with `start_positions`. Batch:
     `start_positions`, `end_positions` and `is_impossible` int32 `[B]`.
     """
 
@@ -297,13 +287,10 @@ def for_task(
     class_weights: Sequence[float] = (),
     label_smoothing: float = 0.0,
 ) -> FinetuningObjective:
-    """Returns the objective that a head is fine-tuned with.
+    """Returns the objective that a head, named in `heads.HEADS`, is fine-tuned with.
 
-    Args:
-        head: str. One of `heads.HEADS`.
-        problem_type: str or None. For a text classifier; None for a single label.
-        class_weights: sequence of float. Weights of the classes; empty for all 1.
-        label_smoothing: float in `[0, 1)`.
+    The problem type of a text classifier is None for a single label. Class weights are
+    empty for all 1, smoothing is in `[0, 1)`.
 
     Raises:
         UsageError: If no objective fits, or its labels cannot be weighted or smoothed.
@@ -329,18 +316,13 @@ class WithExits(FinetuningObjective):
     """The losses of all layers' classifiers in place of the last one's.
 
     "joint" is the mean of the `L` losses, weighted by the index of the layer (PABEE,
-    arXiv:2006.04152, section 3.2). "frozen" is the mean of the exits' losses only (the
-    second stage of DeeBERT, arXiv:2004.12993, section 3.2), on which the rest of the
-    model does not depend.
+    arXiv:2006.04152, section 3.2). "frozen" is the mean of the `L - 1` exits' losses
+    (the second stage of DeeBERT, arXiv:2004.12993, section 3.2), on which the rest of
+    the model does not depend.
 
     Outputs: `logits`, as `task` takes them, and `exit_logits`, a tuple of such logits.
     Metrics besides `loss` and the task's: `final_loss`, of the last layer, and
     `exit_1_loss` and so on.
-
-    Args:
-        task: `FinetuningObjective`. Of a text classifier without exits.
-        num_exits: int. `L - 1`.
-        mode: str. "joint" or "frozen".
     """
 
     task: FinetuningObjective

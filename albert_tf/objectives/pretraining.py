@@ -96,13 +96,10 @@ class Objective:
         return {self.terms[0].logits: outputs}
 
     def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict:
-        """Returns summed losses, hits and weights of a batch.
+        """Returns summed losses, hits and weights of a batch, float32 by `sum_names`.
 
-        Args:
-            outputs: dict of the model's outputs, or the logits of the first term alone.
-
-        Returns:
-            dict of float32 scalars by `sum_names`; zeros for a term without labels.
+        The outputs may be the logits of the first term alone; terms without labels get
+        zeros.
         """
         outputs, sums = self.by_name(outputs), {}
         for term in self.terms:
@@ -122,11 +119,9 @@ class Objective:
         )
 
     def loss(self, sums: Mapping[str, Any], weights):
-        """Returns the loss to differentiate: the share of some sums in it.
+        """Returns the loss to differentiate: the share of a part's sums in it.
 
-        Args:
-            sums: dict. `sums` of a part of a batch.
-            weights: float32 `[number of terms]`. `weights` of the whole batch.
+        The weights, float32 `[number of terms]`, are those of the whole batch.
         """
         return sum(
             term.loss_weight * (sums[term.sum_names[0]] / term.denominator(weights[i]))
@@ -135,11 +130,10 @@ class Objective:
         )
 
     def means(self, sums: Mapping[str, Any]) -> dict:
-        """Returns losses and accuracies from `sums`, possibly added up over batches.
+        """Returns losses and accuracies, float32 scalars, from `sums` of any batches.
 
-        Returns:
-            dict of float32 scalars: `loss`, and for each term `<name>_loss` and
-                `<name>_accuracy`, which are 0 for a term without labels.
+        They are `loss`, and for each term `<name>_loss` and `<name>_accuracy`, which
+        are 0 for a term without labels.
         """
         means, accuracies = {}, {}
         for term in self.terms:
@@ -154,9 +148,6 @@ class Objective:
         """Returns `means` and details of the terms as Python numbers.
 
         Optional terms without labels are left out.
-
-        Args:
-            sums: dict of NumPy scalars. `sums`, possibly added up over batches.
         """
         absent = [t for t in self.terms if t.optional and not sums[t.sum_names[2]]]
         left_out = {f"{t.name}_{kind}" for t in absent for kind in ("loss", "accuracy")}
@@ -171,12 +162,9 @@ class Objective:
     ) -> dict[str, float]:
         """Returns the accuracies of the best constant answers, as `<name>_baseline`.
 
-        They use the most frequent label of the same batches, so a model must beat the
-        best possible constant answer. Terms without labels are left out.
-
-        Args:
-            batches: Iterable of dict. NumPy batches.
-            max_batches: int. Maximum number of batches to read; 0 for all.
+        They use the most frequent label of the same NumPy batches, at most
+        `max_batches` (0 for all), so a model must beat the best possible constant
+        answer. Terms without labels are left out.
         """
         counts: dict[str, dict[int, float]] = {term.name: {} for term in self.terms}
         for number, batch in enumerate(batches, 1):
@@ -192,11 +180,7 @@ class Objective:
         }
 
     def describe(self, step: int, values: Mapping[str, float]) -> str:
-        """Returns one line for people about an evaluation.
-
-        Args:
-            values: dict. `metrics` of the evaluation, and `baselines`.
-        """
+        """Returns one line for people about an evaluation's metrics and `baselines`."""
         parts = [f"step {step}: eval loss {values['loss']:.3f}"]
         for term in self.terms:
             if f"{term.name}_accuracy" not in values:
@@ -317,6 +301,6 @@ def pretraining_loss(outputs: dict, batch: dict) -> dict:
 
     Returns:
         dict of float32 scalars: `loss`, `mlm_loss`, `sop_loss`, `mlm_accuracy`,
-            `sop_accuracy`.
+        `sop_accuracy`.
     """
     return ALBERT.means(ALBERT.sums(outputs, batch))

@@ -31,8 +31,8 @@ class Term:
             batch, such as `SpanTargets`.
         loss_weight: float. Factor in the loss of the objective.
         epsilon: float. Added to the sum of the weights before the loss is divided by
-            it. With 0, the loss is the mean, and 0 where nothing has weight. The
-            accuracy is the mean, even with an epsilon of 1.
+            it. With 0, the loss is the mean, and 0 where nothing has weight. With 1,
+            the accuracy is still a mean.
         optional: bool. Whether a batch may lack the labels; the term is then left out.
     """
 
@@ -215,10 +215,7 @@ class Detection(Term):
 
 
 def cross_entropy(logits, labels):
-    """Returns the negative log-likelihood float32 `[...]` of logits `[..., C]`.
-
-    The labels are int `[...]` in `[0, C)`.
-    """
+    """Returns the negative log-likelihood float32 `[...]` of int labels `[...]`."""
     logits = ops.cast(logits, "float32")
     picked = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
     return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)

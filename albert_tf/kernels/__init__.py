@@ -6,11 +6,8 @@ from typing import Any
 def assert_below(dataset: Any, name: str, most: int, rule: str) -> Any:
     """Returns a dataset that fails at a batch with inputs not below a number.
 
-    Args:
-        dataset: `tf.data.Dataset`. Of inputs, or tuples that start with them.
-        name: str. Key of the inputs in a dict; other datasets are returned unchanged.
-        most: int. The number.
-        rule: str. Message of the error.
+    Its elements are inputs, or tuples that start with them. `name` is their key in a
+    dict; other datasets are returned unchanged.
     """
     import tensorflow as tf
 

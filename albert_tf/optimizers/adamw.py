@@ -132,10 +132,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`).
-
-        The slot `average` is added if there is an `ema_decay`.
-        """
+        """Creates the slots `m` and `v`, and `average` if there is an `ema_decay`."""
         if self.built:
             return
         super().build(variables)
@@ -168,10 +165,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         return super().scale_loss(loss)
 
     def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
-        """Returns the slot `m` or `v` (Adam's moments) or `average` of a variable.
-
-        `average`, its exponential moving average, exists if there is an `ema_decay`.
-        """
+        """Returns the slot `m` or `v`, or `average` if there is an `ema_decay`."""
         slots = {"m": self._m, "v": self._v} if self.built else {}
         if self.built and self.ema_decay:
             slots["average"] = self._averages

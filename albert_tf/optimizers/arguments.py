@@ -22,11 +22,10 @@ def number(
     positive: bool = False,
     below: float = math.inf,
 ) -> Any:
-    """Returns an argument as a number.
+    """Returns an argument as a number, above 0 if `positive`, else at least 0.
 
     Args:
         kind: type. `int` or `float`.
-        positive: bool. Whether it must be greater than 0; else it may also be 0.
         below: float. Exclusive upper bound.
 
     Raises:
@@ -53,12 +52,8 @@ def check_schedule_arguments(
 ) -> None:
     """Checks that a schedule exists and that every argument applies to it.
 
-    Args:
-        only_original: dict. Values of arguments in `ONLY_ORIGINAL`.
-        flags: str. Prefix of the names in messages.
-
-    Raises:
-        UsageError: If not.
+    `only_original` has values of arguments in `ONLY_ORIGINAL`. Raises `UsageError`, in
+    which `flags` is the prefix of names.
     """
     schedule = f"{flags}learning_rate_schedule"
     require(

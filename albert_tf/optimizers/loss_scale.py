@@ -55,12 +55,7 @@ class LossScale:
         return [g / ops.cast(self.value.value, g.dtype) for g in gradients]
 
     def update(self, finite: Any) -> None:
-        """Adapts the scale.
-
-        Args:
-            finite: bool scalar. Whether the gradients of the step are finite; must be
-                equal on all devices.
-        """
+        """Adapts the scale; `finite`, a bool scalar, must be equal on all devices."""
         value, count = self.value.value, self.finite_steps.value + 1
         larger, smaller = value * 2, value / 2
         grows = ops.logical_and(finite, ops.equal(count, GROWTH_STEPS))

@@ -55,11 +55,7 @@ def choose_attention(
 ) -> str:
     """Returns the form that computes the attention if no one needs the probabilities.
 
-    Args:
-        form: str. See `attention_form`.
-        cuda: int. The major compute capability of the NVIDIA GPU, 0 without one.
-        length: int or None. Length of the rows.
-        packed: bool. Whether rows are packed.
+    The major compute capability `cuda` is 0 without an NVIDIA GPU.
 
     Raises:
         UsageError: If the backend has no fused form, and the form is `FUSED`.
@@ -111,8 +107,8 @@ def attention_bias(padding_mask=None, pack_ids=None, readers=None):
         readers: `Readers` or None. None is all tokens.
 
     Returns:
-        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; for readers `[U, 1,
-        1, T]`. None if the first two arguments are None.
+        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; for readers
+        `[U, 1, 1, T]`. None if the first two arguments are None.
     """
     if readers is not None:
         if pack_ids is not None:
@@ -142,7 +138,6 @@ class Fused:
     Args:
         kernel: str. `CUDNN`, `XLA` or `TORCH`.
         padding_mask, pack_ids: See `attention_bias`.
-        dtype: str. The compute dtype.
     """
 
     def __init__(self, kernel: str, padding_mask, pack_ids, dtype: str):

@@ -47,13 +47,9 @@ class Stretch(NamedTuple):
 
 
 def stretches(table: Sequence[Any]) -> list[Stretch]:
-    """Cuts a table of layers into the longest possible stretches.
+    """Cuts a table of comparable rows, such as layers, into the longest stretches.
 
-    Args:
-        table: sequence. Rows that can be compared, such as `config.layer_table()`.
-
-    Returns:
-        list of `Stretch`. All rows in order; a row that does not repeat is alone.
+    They contain all rows in order; a row that does not repeat is alone.
     """
     parts: list[Stretch] = []
     first = 0

@@ -129,9 +129,9 @@ class FactorizedEmbedding(ConfiguredLayer):
 
 
 def _offset_positions(token_ids, position_ids, offset: int):
-    """Returns the rows of the table as RoBERTa counts them, int32 `[B, T]`.
+    """Returns int32 `[B, T]` positions of RoBERTa, like fairseq's `make_positions`.
 
-    Like fairseq's `make_positions`, it reads the ids, not the padding mask.
+    They depend on the ids, not on the padding mask.
     """
     real = ops.cast(ops.not_equal(token_ids, offset - 1), "int32")
     if position_ids is None:

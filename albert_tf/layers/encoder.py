@@ -273,7 +273,6 @@ class SharedEncoder(ConfiguredLayer):
             tensors: list or dict. From `read`, by the indices of the rows.
             bias: `attention.Fused` or from `attention_bias`, for readers if any.
             readers: `attention.Readers` or None. The only tokens to be computed.
-            training, seeds: As for `call`.
 
         Returns:
             The states `[B, T, D]`, or `[U, 1, D]` of the readers; and the

@@ -36,11 +36,9 @@ def fused_elementwise(
 ) -> contextlib.AbstractContextManager[None]:
     """Compiles the functions marked by `fusible` that are called inside.
 
-    The choice is local to a thread: enter it in the thread that calls the layers.
-
-    Args:
-        compile_chain: Function that takes a function of tensors and returns it
-            compiled; called every time, so it should cache. None changes nothing.
+    The choice is local to a thread: enter it in the thread that calls the layers. The
+    given function compiles a function of tensors; it is called every time, so it should
+    cache.
     """
     return within(_COMPILE, compile_chain)
 
@@ -163,12 +161,9 @@ def _linear(x, kernel, bias):
 
 
 def linear(x, kernel, bias):
-    """Computes `x W + b`, `[B, T, O]`.
+    """Computes `x W + b`, `[B, T, O]`, of x `[B, T, I]`, W `[I, O]` and b `[O]`.
 
-    Args:
-        x: `[B, T, I]`.
-        kernel: `[I, O]`, of the dtype of `x`.
-        bias: `[O]`, of the dtype of `x`.
+    All of them have the same dtype.
     """
     B, T = ops.shape(x)[0], ops.shape(x)[1]
     inputs, outputs = kernel.shape
@@ -208,12 +203,9 @@ class MaskedSpans(NamedTuple):
 
 
 def masked_spans(positions, weights) -> MaskedSpans:
-    """Returns the runs of neighbouring masked positions.
+    """Returns the runs of neighbouring positions `[B, P]`, ascending within each row.
 
-    Args:
-        positions: int `[B, P]`. Masked positions, ascending within each row.
-        weights: `[B, P]`. Above 0 for the entries that are used; results of others are
-            meaningless.
+    Only entries with weights above 0 are used; results of others are meaningless.
     """
     positions = ops.cast(positions, "int32")
     entries = ops.arange(ops.shape(positions)[1], dtype="int32")

@@ -278,12 +278,9 @@ def as_inputs(inputs, *needed: str) -> dict:
     Whole numbers given as floats become int32. Keras itself passes them in `fit` under
     a strategy, where it builds models with float32 placeholders.
 
-    Args:
-        *needed: str. Required keys besides `token_ids`.
-
     Raises:
-        ValueError: If a key is missing, or is another package's name for an input,
-            which would be ignored.
+        ValueError: If a needed key is missing, or a key is another package's name for
+            an input, which would be ignored.
     """
     if not isinstance(inputs, dict):
         if isinstance(inputs, (list, tuple)):
@@ -313,11 +310,10 @@ def without_padding(token_ids, pad_id: int):
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns the model's weights by canonical names, in the order of creation.
 
-    A name is the variable's path without the model's own name, such as
-    `backbone/encoder/attention_0/query/kernel`; it does not depend on the name that the
-    user gave the model. A model inside it, such as `generator`, adds its attribute as a
-    prefix. A weight that two of them share has the first one's name. Seeds of random
-    generators are not weights.
+    A name is the variable's path without the model's own name, which users choose, such
+    as `backbone/encoder/attention_0/query/kernel`. A model inside it, such as
+    `generator`, adds its attribute as a prefix. A weight that two of them share has the
+    first one's name. Seeds of random generators are not weights.
     """
     # Keras starts a path with the name of the model that built the variable: a
     # backbone's variables begin with "backbone", a head's with the model's name.

@@ -182,12 +182,8 @@ class AlbertTextClassifier(_Classifier):
     def every_exit(self, inputs, training=False, seeds=None) -> dict:
         """Returns the logits after every layer, to train exits on.
 
-        Args:
-            inputs, training, seeds: As for `call`.
-
-        Returns:
-            dict with `logits`, as `call` returns them, and `exit_logits`, a tuple with
-            the logits of each exit.
+        They are `logits`, as `call` returns them, and `exit_logits`, a tuple with the
+        logits of each exit.
         """
         inputs = as_inputs(inputs)
         run = {"training": training, "seeds": seeds}
@@ -314,10 +310,7 @@ class AlbertMultipleChoice(_Classifier):
 
 
 def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:
-    """Returns the names of a text classifier's classes.
-
-    Args:
-        labels: sequence of str or None. Names that replace the model's own.
+    """Returns the names of a text classifier's classes, or the ones that replace them.
 
     Raises:
         UsageError: If the model is not a text classifier, or the number of names

@@ -217,12 +217,9 @@ def sample(logits, draws, temperature: float = 1.0, never=None):
 
 
 def put_in(inputs, drawn):
-    """Puts drawn tokens where tokens were masked.
+    """Puts drawn tokens int32 `[B, P]` where tokens were masked, never one twice.
 
-    Args:
-        inputs: dict. See `ElectraPretrainer`. No position is masked twice.
-        drawn: int32 `[B, P]`. One token for each prediction; predictions of weight 0
-            are ignored.
+    Drawn tokens of weight 0 are ignored.
 
     Returns:
         int32 `[B, T]` each: the ids with the drawn tokens, and 1 where they differ from

@@ -46,8 +46,7 @@ class ExitRule:
     def parse(cls, text: "str | ExitRule") -> "ExitRule":
         """Reads a rule such as `entropy:0.3`; a rule is returned unchanged.
 
-        Raises:
-            UsageError: If it is not a rule.
+        Raises `UsageError` if it is not a rule.
         """
         if isinstance(text, cls):
             return text
@@ -84,11 +83,7 @@ class ExitRule:
 
 
 def check_exit(exit: str | None, curve: str) -> ExitRule | None:
-    """Returns the rule of a command, which may measure all rules instead.
-
-    Args:
-        exit: str or None. The rule, or None for none.
-        curve: str. The file for measurements, or an empty string.
+    """Returns the rule of a command, or None; `curve`, if any, measures all rules.
 
     Raises:
         UsageError: If the rule is invalid, both are given, or the file is not JSON.

@@ -203,12 +203,7 @@ class FastForward:
     def block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
         """Returns the states `[M, D]` after a block, or `[B, D]` of the first tokens.
 
-        Args:
-            x: `[M, D]`.
-            row: `config.LayerWeights`. The weights to read.
-            bias: From `start`.
-            shape: Shape of the rows, `(B, T)`.
-            only_first: bool. Whether only the first tokens are needed.
+        The bias comes from `start`; `shape` is `(B, T)`.
         """
         encoder, D = self._backbone.encoder, self._config.hidden_size
         qkv = self._now[row.attention]
@@ -312,12 +307,8 @@ def choose(
 ) -> FastForward | None:
     """Returns the forward of a model's encoder, or None if Keras's layers compute it.
 
-    Args:
-        precision: str. One of `PRECISIONS`.
-        max_rank, is_live: As for `FastForward`.
-
-    Raises:
-        UsageError: If the precision is unknown or needs an unavailable forward.
+    The arguments are described in `FastForward`. Raises `UsageError` if the precision
+    is unknown or needs an unavailable forward.
     """
     need = f"precision: must be one of {', '.join(PRECISIONS)}"
     require(precision in PRECISIONS, need, precision)
@@ -376,13 +367,8 @@ def choose_elastic(
 ) -> ElasticClassifier | None:
     """Returns a classifier that answers with fewer layers, or None without exits.
 
-    Args:
-        forward: `FastForward` or None. Computes the model's encoder; None for Keras's
-            layers.
-        exit: str or None. The rule, see `ExitRule`.
-
-    Raises:
-        UsageError: If there is a rule that the model cannot follow.
+    Without a forward, Keras's layers compute the encoder. Raises `UsageError` if the
+    model cannot follow the rule.
     """
     has_exits = isinstance(model, AlbertTextClassifier) and model.num_exits
     if not has_exits and not exit:

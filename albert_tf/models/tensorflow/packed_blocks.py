@@ -48,12 +48,8 @@ class PackedBlocks:
     """Computes some layers with the same weights.
 
     Everything is bfloat16, as in a model of transformers of this dtype; oneDNN
-    accumulates, and computes softmax and layer norm, in float32.
-
-    Args:
-        backbone: `AlbertBackbone`. Its weights are read now.
-        row: `LayerWeights`. The weights to use.
-        activation: callable. The activation of the feed-forward network.
+    accumulates, and computes softmax and layer norm, in float32. The weights are read
+    once, at the start.
     """
 
     def __init__(
@@ -89,11 +85,10 @@ class PackedBlocks:
     def __call__(
         self, x: tf.Tensor, count: int, bias: tf.Tensor | None, shape
     ) -> tf.Tensor:
-        """Returns the states `[M, D]` after some layers.
+        """Returns the states `[M, D]` after `count` layers.
 
         Args:
             x: `[M, D]`, float32.
-            count: int. Number of layers.
             bias: `[B, 1, 1, T]`, float32, or None. Added to the scores.
             shape: Shape of the rows, `(B, T)`, two scalars.
         """

@@ -40,8 +40,8 @@ class Evaluator:
     """Measures the dev splits of a model in training.
 
     The run's averages, if any, are evaluated in place of the weights, and its chief
-    decides for all workers. `examples` and `answers` are those of the split that
-    decides, at the last call.
+    decides for all workers. `examples` and `answers` belong to the split that decides,
+    at the last call.
     """
 
     def __init__(self, run: Any, outputs: Outputs):
@@ -106,8 +106,7 @@ class Collapse(Callback):
     """Detects training that has collapsed to the same answer for everything.
 
     It warns or ends the run after the warm-up, when two consecutive evaluations or the
-    last one show it. `evaluations` are those on record; `recorded` returns all lines so
-    far.
+    last one show it. `evaluations` are on record already; `recorded` returns all lines.
     """
 
     def __init__(

@@ -302,8 +302,8 @@ class KeepModel(KeepBest):
     ):
         self._evaluated_on = dict(evaluated_on)
         lines = _recorded(path, metric, self._evaluated_on)
-        kept = averages if metric.startswith("ema_") else None
-        super().__init__(path, metric, lines, kept)
+        ema_averages = averages if metric.startswith("ema_") else None
+        super().__init__(path, metric, lines, ema_averages)
         self._train_step = step
         self._tokenizer = tokenizer
 
@@ -314,7 +314,10 @@ class KeepModel(KeepBest):
         if not math.isfinite(values[metric]):
             logging.warning(
                 "%s: the %s of step %d is %s: the model is not kept",
-                *(self.path, metric, step, values[metric]),
+                self.path,
+                metric,
+                step,
+                values[metric],
             )
         super().on_evaluate(step, values)
 
@@ -359,7 +362,9 @@ def _recorded(
             "%s: was measured on other examples, %s, than --eval_file, "
             "--eval_batch_size, --max_eval_steps, --eval_masked_lm_prob and "
             "--eval_ngram now give, %s; the next evaluation replaces it",
-            *(path, _describe(before), _describe(evaluated_on)),
+            path,
+            _describe(before),
+            _describe(evaluated_on),
         )
         return []
     return [{"step": record["step"], metric: record["value"]}]

@@ -208,7 +208,9 @@ class TrainingCheckpoints:
             logging.warning(
                 "%s: the disk is full; for the checkpoint of step %d, older ones were "
                 "removed: %s",
-                *(self.folder, step, ", ".join(f"step {n}" for n in removed)),
+                self.folder,
+                step,
+                ", ".join(f"step {n}" for n in removed),
             )
 
     def _make_room(self, error: Exception) -> int | None:

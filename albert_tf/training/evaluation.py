@@ -161,7 +161,7 @@ class Collapse(Callback):
         right, guessing = self._bounds
         if mean < right + _CHANCE * (guessing - right):
             return ""
-        return f"the loss is {mean:.4f}, that of guessing {guessing:.4f}"
+        return f"the loss is {mean:.4f}, and {guessing:.4f} when guessing"
 
     def _report(self, step: int, reason: str) -> None:
         text = (

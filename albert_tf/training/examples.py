@@ -78,15 +78,15 @@ class RunExamples:
             f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
             "(--dev_fraction holds some back)",
         )
-        known = [
+        metrics = [
             name if split == names[0] else f"{split}_{name}"
             for split in names
             for name in task.metric_names(self.splits[split].examples)
         ]
-        if metric and metric not in known:
+        if metric and metric not in metrics:
             reason = " (the loss is measured on training batches only)"
             raise UsageError(
-                f"metric must be one of {', '.join(known)}, received {metric!r}"
+                f"metric must be one of {', '.join(metrics)}, received {metric!r}"
                 + (reason if metric == "loss" else "")
             )
 
@@ -183,7 +183,9 @@ def _with_dev(
     logging.info(
         "%s: %d of %d training examples are held back as dev examples, on which the "
         "weights are chosen",
-        *(train.path, len(held), len(train)),
+        train.path,
+        len(held),
+        len(train),
     )
     skipping = task.with_options(on_bad_input="skip")
     dev_part = skipping.to_evaluate(train.select(held))

@@ -165,7 +165,10 @@ class Finetuning(Run):
         evaluations = [line for line in lines if line["split"] == "eval"]
         metric = settings.metric or self.data.task.selecting_metric
         self.selection = KeepWeights(
-            *(self.step.model, self.folder.join(BEST_FOLDER), metric, evaluations),
+            self.step.model,
+            self.folder.join(BEST_FOLDER),
+            metric,
+            evaluations,
             self.averages,
             patience=settings.early_stopping_patience,
             writes=settings.keep == "best" and not self.helper,
@@ -179,7 +182,9 @@ class Finetuning(Run):
         if selection.should_stop:
             logging.info(
                 "stopped early at step %d: no better %s since step %s",
-                *(last, selection.metric, selection.best_step),
+                last,
+                selection.metric,
+                selection.best_step,
             )
         self.averages.replace_weights()
         # Only the chief needs them, and it may have removed their file by now.

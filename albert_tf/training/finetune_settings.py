@@ -79,7 +79,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         learning_rate: Peak learning rate. Default: 2e-5.
         train_batch_size: Examples per step, over all devices. Default: 32.
         dropout: Dropout of the encoder. Default: the checkpoint's.
-        num_train_steps: Number of updates. Default: those of num_train_epochs.
+        num_train_steps: Number of updates. Default: as many as num_train_epochs need.
         num_warmup_steps: Updates during which the learning rate rises. Default: 10% of
             all.
         warmup_proportion: Share of the updates during which the learning rate rises,
@@ -89,8 +89,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             Default: 3.
         max_train_examples: Train on this many examples, drawn with the seed; 0: on all.
         layerwise_decay: Factor of the learning rate from each layer to the one below
-            it, such as 0.9, for models without shared layers (BERT). Refused for
-            others, ALBERT included, whose layers have one rate.
+            it, such as 0.9, for models without shared layers (BERT). Rejected for
+            others, including ALBERT, whose layers have one rate.
         layerwise_decay_rule: With --layerwise_decay: standard gives the top layer the
             full rate; original multiplies the rates of all layers and of the embeddings
             by the factor twice more, as ELECTRA's code does; corrected once more, as
@@ -111,9 +111,9 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         jit_compile: Compile the whole step with XLA (a TPU always does). Implies
             fixed_length.
         eval_steps: Steps between evaluations; 0: only at the end. Default: an epoch.
-        metric: Metric on the dev examples that selects the weights to keep; any name
-            but one of the task's is refused with the list. Default: the task's.
-        keep: Weights of the model: those with the best metric, or the last ones.
+        metric: Metric on the dev examples that selects the weights to keep; any other
+            name than the task's is rejected, with the list. Default: the task's.
+        keep: Weights of the model: the ones with the best metric, or the last ones.
         early_stopping_patience: Stop after this many evaluations without a better
             metric; 0: never.
         on_collapse: What to do if training collapses (one class, only empty answers, a
@@ -177,7 +177,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             bool(self.data_dir) != bool(self.train_file),
             "exactly one of --data_dir (a task's official files) and --train_file "
             "must be given",
-            *(self.data_dir, self.train_file),
+            self.data_dir,
+            self.train_file,
         )
         require(
             self.train_file or not (self.dev_file or self.test_file),

@@ -112,7 +112,7 @@ class Pretraining(Run):
             if start is None:
                 warn_if_small(self.tokenizer, self.config.vocab_size)
             else:
-                choose_tokenizer(start, self.tokenizer)  # refuses that of other weights
+                choose_tokenizer(start, self.tokenizer)  # raises for other weights
                 self.folder.origin = start.origin
             self.data = RunBatches(
                 settings,

@@ -153,18 +153,18 @@ class RunBatches:
         self._training: list[PretrainingData] = []
         self.records, summaries = {}, []
         for phase in self.phases:
-            given, rows = phase.settings, phase.settings.train_batch_size
-            data = _open(given, "input_file", masking, *model)
+            part, rows = phase.settings, phase.settings.train_batch_size
+            data = _open(part, "input_file", masking, *model)
             require(
                 data.num_rows >= rows,
-                f"--input_file={given.input_file}: must have a batch of {rows} rows; "
+                f"--input_file={part.input_file}: must have a batch of {rows} rows; "
                 "make more records, or smaller batches",
                 data.num_rows,
                 error=DataError,
             )
             self._training.append(data)
-            self.records[given.max_seq_length] = data.records
-            lasts = f"{given.max_seq_length} tokens until step {phase.last_step}"
+            self.records[part.max_seq_length] = data.records
+            lasts = f"{part.max_seq_length} tokens until step {phase.last_step}"
             summaries.append(f"{lasts}: {data.summary}")
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self.summary = data.summary if len(summaries) == 1 else "; ".join(summaries)
@@ -175,13 +175,13 @@ class RunBatches:
         if not settings.eval_file:
             return
         self._eval_masking = _eval_masking(settings)
-        given = (settings, "eval_file", self._eval_masking, *model)
-        data = _open(*given)
+        arguments = (settings, "eval_file", self._eval_masking, *model)
+        data = _open(*arguments)
         self._held_out_records = data.records
         named = _sources_of(data.records.paths)
         self._held_out = {"": data}
         if any(named):
-            self._held_out = {k: _open(*given, paths) for k, paths in named.items()}
+            self._held_out = {k: _open(*arguments, paths) for k, paths in named.items()}
         if self._eval_batch_size != settings.eval_batch_size:
             logging.warning(
                 "--eval_batch_size=%d: evaluates batches of %d, a multiple of the %d "

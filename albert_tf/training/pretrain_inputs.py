@@ -105,17 +105,17 @@ def load_run_tokenizer(
         DataError: If the file is not a tokenizer.
     """
     names = ("do_lower_case", "keep_accents")
-    given = {name: getattr(settings, name) for name in names}
-    options = {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(settings, name) for name in names}
+    options = {name: value for name, value in values.items() if value is not None}
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in card_paths(shards.find_shards(pattern)):
             # Anything wrong with a card is reported where the records are opened.
-            known = card.tokenizer_options(files.read_record(path))
-            check_options(options, known, path)
-            options = known | options
+            recorded = card.tokenizer_options(files.read_record(path))
+            check_options(options, recorded, path)
+            options = recorded | options
     if not settings.spm_model_file:
-        given = {name: options.pop(name) for name in names if name in options}
-        chosen = choose_tokenizer(start, None, **given)
+        own = {name: options.pop(name) for name in names if name in options}
+        chosen = choose_tokenizer(start, None, **own)
         check_options(options, chosen.get_config(), start.path)
         return chosen
     return load_tokenizer(settings.spm_model_file, **options)

@@ -23,7 +23,7 @@ REFERENCE_BATCH_SIZE = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainSettings(TrainingSettings):
-    """A pretraining run. Names and defaults are those of `run_pretraining.py`.
+    """A pretraining run. Names and defaults follow `run_pretraining.py`.
 
     Steps are updates of the weights. Fields that are None take the value of the
     objective's paper (`objectives.recipes`).
@@ -33,10 +33,10 @@ class PretrainSettings(TrainingSettings):
             separated by commas.
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
             model, a tokenizer.json, WordPiece's vocab.txt, or a folder with one.
-            Default: that of --init_checkpoint.
+            Default: the tokenizer of --init_checkpoint.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, bert (for records of --pair_policy=nsp),
-            roberta, spanbert or electra (for records without labels, such as those of
+            roberta, spanbert or electra (for records without labels, such as with
             --pair_policy=none). It sets model, losses, --masking and, as in its paper,
             optimizer, batch, steps and learning rate (docs/relatives.md).
         pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); the
@@ -60,7 +60,7 @@ class PretrainSettings(TrainingSettings):
             tokens are drawn.
         disallow_correct: With --objective=electra: never draw the original token.
         preset: Size of the model, such as albert_base_v2. Exclusive with
-            --albert_config_file. Without either: that of --init_checkpoint.
+            --albert_config_file. Without either: the size of --init_checkpoint.
         albert_config_file: JSON file with the sizes of the model.
         init_checkpoint: Checkpoint with the initial weights, in any format of
             from_pretrained.
@@ -69,19 +69,19 @@ class PretrainSettings(TrainingSettings):
         max_seq_length: Tokens per row. Shorter examples are padded.
         sequence_length_schedule: Steps by length, such as 128:9000,512:1000, or with
             batch sizes, 128:9000:4096,512:1000:1024. --input_file then contains
-            {length}, for the records of each; --max_predictions_per_seq is that of the
+            {length}, for the records of each; --max_predictions_per_seq is for the
             longest.
         max_predictions_per_seq: Maximum number of masked tokens per example. Default:
             the number in the records, if they hold masks, or masked_lm_prob of
             max_seq_length, 77 of 512.
-        masking: albert, bert, bert_wwm, roberta, spanbert or electra. Default: that of
-            --objective.
+        masking: albert, bert, bert_wwm, roberta, spanbert or electra. Default: as
+            --objective requires.
         masked_lm_prob: Fraction of the tokens to mask.
         ngram: Maximum number of words masked together.
         packing: Put several short examples into one row; batch sizes then count rows.
-        scale_learning_rate: Take --learning_rate as that of a batch of 4096, to which
-            published rates belong, and multiply it by sqrt(train_batch_size / 4096).
-            --num_warmup_steps stays, as in the LAMB paper.
+        scale_learning_rate: Take --learning_rate as the rate for a batch of 4096, for
+            which published rates are meant, and multiply it by sqrt(train_batch_size /
+            4096). --num_warmup_steps stays, as in the LAMB paper.
         poly_power: With --learning_rate_schedule=original: power of the decay.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
             0: no average. The average is saved and evaluated (ema_loss, …) with the
@@ -248,12 +248,13 @@ class PretrainSettings(TrainingSettings):
     def _check_start(self) -> None:
         """Checks the source of the model's sizes and weights."""
         has_start = bool(self.init_checkpoint) and not self.grow
-        given = bool(self.preset) + bool(self.albert_config_file)
+        count = bool(self.preset) + bool(self.albert_config_file)
         require(
-            given == 1 or (has_start and not given),
+            count == 1 or (has_start and not count),
             "exactly one of --preset and --albert_config_file must be given, or "
             "--init_checkpoint without --grow, whose config is then taken",
-            *(self.preset, self.albert_config_file),
+            self.preset,
+            self.albert_config_file,
         )
         require(
             self.init_checkpoint or not self.grow,

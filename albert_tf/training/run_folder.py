@@ -99,15 +99,15 @@ class RunFolder:
         where, is_folder = f"--output_dir={self.path}", files.is_folder(self.path)
         is_free = is_folder or not files.exists(self.path)
         require(is_free, f"{where}: must be a folder, is a file")
-        found = files.list_folder(self.path) if is_folder else []
+        entries = files.list_folder(self.path) if is_folder else []
         # A process killed at its start may leave some files behind.
-        found = [n for n in found if n not in _FREE and not _LEFTOVER.fullmatch(n)]
+        entries = [n for n in entries if n not in _FREE and not _LEFTOVER.fullmatch(n)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
-        self.was_begun = RUN_FILE in found and not replaces
+        self.was_begun = RUN_FILE in entries and not replaces
         if not self.was_begun:
             need = f"{where}: must be empty or hold this run, holds"
-            other = f"{next(iter(found), None)!r}; give another folder"
-            require(replaces or not found, f"{need} {other}")
+            other = f"{next(iter(entries), None)!r}; give another folder"
+            require(replaces or not entries, f"{need} {other}")
             return
         self._recorded = self.record()
         kind = self._recorded.get("kind", "")
@@ -340,8 +340,8 @@ def as_begun(settings: TrainingSettings, objective: Any) -> Any:
     if not settings.output_dir or not files.exists(path):
         return objective
     recorded = _read_record(path)["settings"]
-    begun = {k: recorded.get(k, value) for k, value in objective.settings.items()}
-    return dataclasses.replace(objective, settings=begun)
+    defaults = {k: recorded.get(k, value) for k, value in objective.settings.items()}
+    return dataclasses.replace(objective, settings=defaults)
 
 
 def describe_command(settings: TrainingSettings) -> dict[str, Any]:

@@ -169,7 +169,8 @@ class TrainingSettings:
         require(
             batch is None or batch % parts == 0,
             "--train_batch_size must be a multiple of --gradient_accumulation_steps",
-            *(batch, parts),
+            batch,
+            parts,
         )
 
     @property
@@ -219,8 +220,8 @@ class TrainingSettings:
     @classmethod
     def in_identity(cls) -> dict[str, bool | str]:
         """Returns how each setting is compared when a run is resumed, by name."""
-        hows = {name: about.identity for name, about in describe(cls).items()}
-        return {name: how for name, how in hows.items() if how}
+        identities = {name: about.identity for name, about in describe(cls).items()}
+        return {name: how for name, how in identities.items() if how}
 
     def own_config(self, pad_id: int | None = None) -> AlbertConfig:
         """Returns the config that `preset` or `albert_config_file` names.
@@ -262,8 +263,8 @@ class Phase:
     """Consecutive steps with rows of one length, and the events due after each.
 
     At the end of a phase everything is due, as at the end of a run. `first_step`
-    updates were made before it, `last_step` when it ends. Its settings are like those
-    for a run of this length alone.
+    updates were made before it, `last_step` when it ends. Its settings are meant for a
+    run of this length alone.
     """
 
     first_step: int

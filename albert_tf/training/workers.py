@@ -102,7 +102,7 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
     Raises:
         DataError: If a worker is not there in time, or the port is in use.
     """
-    begun, told, absent = time.monotonic(), "", dict(addresses)
+    start, told, absent = time.monotonic(), "", dict(addresses)
     with listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
         # A worker that has answered goes on, and its port stays closed until TensorFlow
         # opens it.
@@ -113,7 +113,7 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
             absent = {name: absent[name] for name in absent if not there[name]}
             if not absent:
                 return
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             names = ", ".join(f"{name} ({where})" for name, where in absent.items())
             if timeout and seconds >= timeout:
                 raise DataError(

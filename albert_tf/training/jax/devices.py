@@ -60,7 +60,7 @@ class Devices:
     """The devices that train one model, of this process and of others.
 
     All processes must list them in the same order. `mesh` has all devices, `local_mesh`
-    those of this process.
+    only this process's.
     """
 
     def __init__(self, devices: Sequence[jax.Device]):

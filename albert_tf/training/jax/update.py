@@ -254,7 +254,7 @@ def count_tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _computed(function, arguments, count) -> list[int]:
-    """Returns which of the first outputs depend on an argument.
+    """Returns the indices of the first outputs that depend on an argument.
 
     Where TensorFlow has no gradient, JAX has one of constant zeros.
     """

@@ -242,7 +242,7 @@ def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
     """Returns the values of all workers, the chief's first, to all of them.
 
     Every worker must call it at the same point, with a value ready for JSON. Values
-    that workers measure may differ in the last bits, so they share those that decide
+    that workers measure may differ in the last bits, so they share the ones that decide
     anything.
     """
     if not is_one_of_several(strategy):

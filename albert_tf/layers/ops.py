@@ -224,9 +224,9 @@ def masked_spans(positions, weights) -> MaskedSpans:
 class LayerNorm(keras.layers.Layer):
     """Layer normalization over the last axis, computed in float32 or more.
 
-    The values equal those of `keras.layers.LayerNormalization`, whose gradient
-    TensorFlow derives operation by operation: on a CPU this layer takes about two
-    thirds of the time.
+    It computes the same as `keras.layers.LayerNormalization`, whose gradient TensorFlow
+    derives operation by operation: on a CPU this layer takes about two thirds of the
+    time.
 
     Args:
         epsilon: float. Added to the variance.

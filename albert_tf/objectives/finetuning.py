@@ -56,7 +56,7 @@ class FinetuningObjective:
     def loss(self, sums: Mapping[str, Any], weights):
         """Returns the loss to differentiate: the share of a part's sums in it.
 
-        The weights, a float32 scalar, are those of the whole batch.
+        The weights, a float32 scalar, belong to the whole batch.
         """
         return sums["loss_sum"] / ops.maximum(weights, 1.0)
 

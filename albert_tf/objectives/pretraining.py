@@ -121,7 +121,7 @@ class Objective:
     def loss(self, sums: Mapping[str, Any], weights):
         """Returns the loss to differentiate: the share of a part's sums in it.
 
-        The weights, float32 `[number of terms]`, are those of the whole batch.
+        The weights, float32 `[number of terms]`, belong to the whole batch.
         """
         return sum(
             term.loss_weight * (sums[term.sum_names[0]] / term.denominator(weights[i]))

@@ -79,17 +79,12 @@ class DivergenceGuard(Callback):
     """Judges the loss and the gradient norm of every step.
 
     The usual value is the median of the last 20 log lines, from the third line on. It
-    depends only on what is on record, so a resumed run decides alike.
+    depends only on what is on record, so a resumed run decides alike. A loss or a norm
+    above its multiple of the usual one is a divergence; 0 allows all finite ones.
 
     In float16, a gradient that is not finite does not count as a divergence while the
     loss scale can still be halved: the step was skipped. The scale does not affect the
     loss.
-
-    Args:
-        lines: Lines of `metrics.jsonl` up to the step where training begins.
-        max_loss_ratio, max_norm_ratio: float. A loss, or a global norm of the
-            gradients, above this multiple of the usual one is a divergence; 0 allows
-            all finite ones.
     """
 
     def __init__(
@@ -172,11 +167,11 @@ class KeepBest(Callback):
 
     All decisions follow from the metrics on record, so a resumed run decides like an
     uninterrupted one. An evaluation whose metric is not finite is never the best.
+    Averages, if given, are kept instead of the weights.
 
     Args:
         path: str. Folder of what is kept; created when it is needed.
         lines: sequence of dict. Evaluations on record, each with its `step`.
-        averages: `WeightAverages` or None. Kept instead of the weights, if given.
         patience: int. Number of evaluations without a better value after which to stop;
             0 for never.
     """
@@ -282,13 +277,9 @@ class KeepModel(KeepBest):
 
     A file next to the model names the best evaluation so far, so a resumed run compares
     with it. An evaluation that a resumed run repeats changes nothing. Values measured
-    on other examples are not compared: the first evaluation on new examples is the
-    best.
-
-    Args:
-        metric: str. Name of the metric that decides. If it begins with `ema_`, the
-            averages are written.
-        evaluated_on: dict. What distinguishes the examples of the evaluations.
+    on other examples, as described by `evaluated_on`, are not compared: the first
+    evaluation on new examples is the best. If the metric begins with `ema_`, the
+    averages are written.
     """
 
     def __init__(

@@ -145,11 +145,8 @@ class TrainingCheckpoints:
     def save(self, wait: bool = False) -> None:
         """Writes a checkpoint of the current step, completely or not at all.
 
-        With `wait`, it also waits for files that are written asynchronously.
-
-        Raises:
-            DataError: If it cannot be written; without `wait`, also if the previous one
-                was not.
+        With `wait`, it also waits for files that are written asynchronously; without,
+        it raises `DataError` also for the previous checkpoint.
         """
         failed = self._ended()
         # Copy once per step: only this worker makes another attempt, but gathering the

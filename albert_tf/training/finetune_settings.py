@@ -208,14 +208,10 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     def resolved(
         self, num_examples: int, recipe: dict[str, Any] | None = None
     ) -> "FinetuneSettings":
-        """Returns a copy with the values of the recipe and the lengths of the run.
+        """Returns a copy with the values of any recipe and the lengths of the run.
 
-        Args:
-            num_examples: int. Number of units of the training examples.
-            recipe: dict. Values of `task.Recipe`, or None.
-
-        Raises:
-            UsageError: If a value is invalid.
+        The training examples have `num_examples` units. Raises `UsageError` if a value
+        is invalid.
         """
         values = dict(recipe or {})
         epochs = self.num_train_epochs

@@ -229,14 +229,8 @@ def evaluate_batches(
 ) -> dict[str, float]:
     """Returns losses and accuracies over held-out batches.
 
-    Args:
-        sources: dict. Distributed evaluation batches by the name of their source, or
-            "".
-        max_steps: int. Maximum number of batches of each source; 0 for all.
-
-    Returns:
-        `metrics` of the objective over all batches, and `source_<name>_loss` for each
-        named source.
+    Each source, with a name or "", has distributed batches, of which at most
+    `max_steps` are read (0 for all). A named source adds `source_<name>_loss`.
 
     Raises:
         DataError: If there is no batch.

@@ -94,11 +94,8 @@ def load_run_tokenizer(
     """Loads the tokenizer with the options that the data cards of the records name.
 
     Training never tokenizes, so a wrong option would only show when the model is used.
-
-    Args:
-        settings: `PretrainSettings`. Its options apply where no card has any.
-        start: `Checkpoint` or None. The initial checkpoint, open, whose tokenizer is
-            used if the settings name none.
+    Options of the settings apply where no card has any. The initial checkpoint's
+    tokenizer is used if the settings name none.
 
     Raises:
         UsageError: If settings and cards contradict each other.
@@ -151,15 +148,10 @@ _GROUPS = pathlib.Path("/sys/fs/cgroup")
 def check_batches(
     settings: PretrainSettings, config: AlbertConfig, replicas: int, sharing: int = 1
 ) -> None:
-    """Checks that batches can be divided, and that their parts fit the devices.
+    """Checks that batches of all phases can be divided, and that their parts fit.
 
-    Args:
-        settings: `PretrainSettings`. The batches of all its phases are checked.
-        replicas: int. Number of devices that share a batch.
-        sharing: int. Number of devices that share the memory of a machine.
-
-    Raises:
-        UsageError: If they do not; the message names flags that make them fit.
+    A batch is shared by `replicas` devices, of which `sharing` use the memory of one
+    machine. The message of the `UsageError` names flags that make them fit.
     """
     unit = replicas * settings.gradient_accumulation_steps
     memory = (memory_of_machine() or 0) // sharing

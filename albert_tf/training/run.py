@@ -188,7 +188,6 @@ class Run(abc.ABC):
             make_model: callable. Returns the model with a Keras dtype policy.
             forward: str or None. Method of the model that computes the training
                 outputs.
-            fuse: bool. See `TrainStep`.
             **optimizer: Arguments of `create_optimizer` that replace the settings.
         """
         settings = self.settings

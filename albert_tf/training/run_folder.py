@@ -134,10 +134,8 @@ class RunFolder:
         """Compares the content that the run depends on with the record.
 
         The content, digests or dicts by name, is compared only as far as it is on
-        record. The settings that follow from it are compared next.
-
-        Raises:
-            UsageError: If the folder holds a run with other content, or settings.
+        record; then the settings that follow from it. Raises `UsageError` if anything
+        differs.
         """
         self.content = _as_read(content)
         for name, new in self.content.items():

@@ -226,10 +226,8 @@ class TrainingSettings:
     def own_config(self, pad_id: int | None = None) -> AlbertConfig:
         """Returns the config that `preset` or `albert_config_file` names.
 
-        Args:
-            pad_id: int or None. Padding id of the tokenizer. If a preset counts
-                positions from its own padding id, as RoBERTa's does, they are counted
-                from this one.
+        If a preset counts positions from its own padding id, as RoBERTa's does, they
+        are counted from the tokenizer's `pad_id`.
 
         Raises:
             UsageError: If there is no such preset.

@@ -115,8 +115,7 @@ class Start:
     def make_model(self, task: Task, dtype: str) -> keras.Model:
         """Builds the model with its initial weights, for labels in the model's order.
 
-        Raises:
-            UsageError: If it cannot have the exits that the settings ask for.
+        Raises `UsageError` if it cannot have the exits that the settings ask for.
         """
         row = find_head(task.head)
         has_count = row.has_classifier and not row.fixed_labels
@@ -188,12 +187,8 @@ def make_pretrainer(
 ) -> keras.Model:
     """Builds the model of a pretraining run with its initial weights.
 
-    Args:
-        start: `Checkpoint` or None. The initial weights, open; may be grown.
-        head: str. A name in `heads.HEADS` or `heads.PAIRS`.
-
-    Raises:
-        UsageError: If the weights belong to another config.
+    The weights may be grown. The head is a name in `heads.HEADS` or `heads.PAIRS`.
+    Raises `UsageError` if the weights belong to another config.
     """
     row = find_head(head)
     options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
@@ -273,10 +268,8 @@ def class_weights(
     `class_weights` of the settings holds `label=weight`, where a label without a weight
     has 1; or `balanced`, for weights inversely proportional to the frequency of the
     classes, with mean 1 over the examples (scikit-learn's definition). Equal weights
-    are empty.
-
-    Raises:
-        UsageError: If the task has no classes, or a label or weight is invalid.
+    are empty. Raises `UsageError` if the task has no classes, or a label or weight is
+    invalid.
     """
     items = settings.class_weights
     if not items:
@@ -314,18 +307,13 @@ def learning_rate_multipliers(
     """Returns the factors of the layers' learning rates, by patterns of paths.
 
     The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
-    and the rate of the embeddings and their projection by `decay^L`. Pooler and head
-    have the full rate. With the rule `"original"` the exponents are `L + 1 - l` and
-    `L + 2`, as in google-research/electra, which counts a pooler that its model does
-    not have (issue 51); with `"corrected"` they are `L - l` and `L + 1`, which count
-    only the head.
+    and the rate of the embeddings and their projection by `decay^L`, with a decay in
+    (0, 1] or None. Pooler and head have the full rate. With the rule `"original"` the
+    exponents are `L + 1 - l` and `L + 2`, as in google-research/electra, which counts a
+    pooler that its model does not have (issue 51); with `"corrected"` they are `L - l`
+    and `L + 1`, which count only the head.
 
-    Args:
-        decay: float in (0, 1], or None for one rate.
-        rule: str. One of `finetune_settings.DECAY_RULES`.
-
-    Raises:
-        UsageError: If layers cannot have learning rates of their own.
+    Raises `UsageError` if layers cannot have learning rates of their own.
     """
     if decay is None:
         return {}

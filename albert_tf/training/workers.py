@@ -41,12 +41,8 @@ class Cluster(NamedTuple):
 def find_cluster(timeout: float) -> Cluster:
     """Returns the cluster in the environment variable TF_CONFIG, once all are there.
 
-    Args:
-        timeout: float. Seconds to wait for the others; 0: no limit.
-
-    Raises:
-        UsageError: If the variable does not describe a cluster.
-        DataError: If a worker is not there in time, or this one's port is in use.
+    Raises `UsageError` if the variable does not describe a cluster, or `DataError` as
+    `wait_for`.
     """
     cluster = _described()
     own = cluster.workers[cluster.own]
@@ -182,13 +178,10 @@ def check_equal(rows: Sequence[Mapping[str, Any]]) -> None:
 def share_by(
     gather: Callable[[np.ndarray], np.ndarray], value: Any, copies: int = 1
 ) -> list[Any]:
-    """Returns the values of all workers, the chief's first, to all of them.
+    """Returns the values, ready for JSON, of all workers, the chief's first, to all.
 
-    Args:
-        gather: callable. Maps a row of numbers `[n]` to the rows of all,
-            `[workers * copies, n]`. Every worker must call it at the same point.
-        value: This worker's, ready for JSON, of any size.
-        copies: int. Number of times that each worker's row is gathered.
+    `gather` maps a row of numbers `[n]` to the rows of all, `[workers * copies, n]`.
+    Every worker must call it at the same point.
     """
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = gather(np.array([len(text)], np.float32))[:, 0].astype(int)

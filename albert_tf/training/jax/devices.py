@@ -84,22 +84,12 @@ def create_strategy(
     tpu_name: str = "local",
     worker_timeout: float = 600.0,
 ) -> Devices:
-    """Returns the devices of a run.
+    """Returns the devices of a run; see `training.tensorflow.strategy.create_strategy`.
 
     Call it before anything else in JAX: several CPU devices and the connections between
-    workers can only be set up before the first operation.
-
-    Args:
-        distribution: str. `"one_device"`: the first GPU or TPU, or the CPU.
-            `"mirrored"`: all GPUs of this machine, or the CPU divided into several
-            devices. `"multi_worker"`: all devices of the machines listed in the
-            environment variable TF_CONFIG. `"tpu"`: all TPU chips of all hosts, each of
-            which runs the same command.
-        num_devices: int or None. With `"mirrored"`: number of GPUs or of CPU devices;
-            None for all GPUs, or 2.
-        tpu_name: str. Must be `"local"`.
-        worker_timeout: float. With several processes: seconds to wait for the others;
-            0: no limit.
+    workers can only be set up before the first operation. With `"tpu"`, all TPU chips
+    of all hosts are used, each of which runs the same command; `tpu_name` must be
+    `"local"`. The worker timeout, in seconds, applies to all runs of several processes.
 
     Raises:
         UsageError: If the devices do not exist.

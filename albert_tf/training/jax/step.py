@@ -196,10 +196,7 @@ def distribute(
 ) -> _Batches:
     """Returns the batches on the devices, each of which holds its own rows.
 
-    Args:
-        make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`. Returns
-            the batches of one input pipeline (there is one per process), whose rows are
-            that pipeline's share of the global batch.
+    As on TensorFlow, but with one input pipeline per process.
     """
     processes = strategy.mesh.size // strategy.local_mesh.size
     number = jax.process_index() if processes > 1 else 0

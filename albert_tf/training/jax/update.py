@@ -29,17 +29,12 @@ State = dict[str, list[jax.Array]]
 class Update:
     """A function from the state of a training and a batch to the next state.
 
-    `compiled` makes it a program.
+    `compiled` makes it a program. With `shard_optimizer`, each device keeps a part of
+    the optimizer's slots (ZeRO, arXiv:1910.02054, section 5.1), where an axis can be
+    divided evenly. The other arguments are as for the step on TensorFlow.
 
     Args:
-        model: Keras model. Called with a batch.
-        objective: The loss to minimize; see `training.tensorflow.step.TrainStep`.
-        optimizer: From `create_optimizer`; built here.
         mesh: `jax.sharding.Mesh` with the single axis `AXIS`.
-        accumulation: int. Number of micro-batches that a device's rows are cut into.
-        forward, seed, depth: As for the step on TensorFlow.
-        shard_optimizer: bool. Whether each device keeps a part of the optimizer's slots
-            (ZeRO, arXiv:1910.02054, section 5.1), where an axis can be divided evenly.
 
     Attributes:
         sum_names: tuple of str. Names of the results' row after the loss.

@@ -87,12 +87,9 @@ Computation = dict[str, Instruction]
 def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
     """Returns one device's exchanges in a step, and the bytes it moves to and from HBM.
 
-    Args:
-        text: str. The program of one device after all optimizations.
-        num_devices: int. Number of devices, for exchanges that name no groups.
-
-    Raises:
-        ValueError: If the number of iterations of a loop is unknown.
+    The text is the program of one device after all optimizations. Exchanges that name
+    no groups are among `num_devices`. Raises `ValueError` if it is unknown how often a
+    loop runs.
     """
     program, entry = _parse(text)
     collectives, total = [], 0.0

@@ -67,11 +67,10 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A pretraining on a slice.
+    """A pretraining on a slice, with candidates in the order of their compilation.
 
     Args:
         model: str. Name of the preset, or path of the config.
-        candidates: list of `Candidate`, in the order in which they were compiled.
         most: dict. Estimated number of rows at once that fit, by form of the encoders.
         efficiency: float. Assumed share of the roofline's speed.
         cost_per_hour: float or None. Price of an hour of the slice.
@@ -115,11 +114,8 @@ def make_plan(
 ) -> Plan:
     """Compiles steps for a slice to find the fastest one that fits.
 
-    Args:
-        depth: str or None. The only form of the encoders; None to compare all.
-        parts: int or None. Micro-batches that each device's rows are cut into; None to
-            search for the smallest number that fits.
-        efficiency, cost_per_hour: See `Plan`.
+    Without a depth, all forms of the encoders are compared; without parts, the smallest
+    number of micro-batches that fits is searched for.
 
     Raises:
         UsageError: If the batch cannot be divided, or does not fit.

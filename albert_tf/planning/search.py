@@ -8,16 +8,14 @@ _FASTER = 0.98  # share of the time below which another size is worth it
 
 
 class Search:
-    """Compiles a step with several sizes, each at most once.
+    """Compiles a step with several ascending sizes, each at most once.
 
     Args:
         compile_rows: callable. Compiles a size to an object whose `fits` says whether a
             device has the memory, `temporaries` are the bytes that grow with the size,
             and, if it fits, `seconds` is the time of the whole step and `least` a lower
             bound for every size.
-        sizes: sequence of int. Sizes to choose from, ascending.
-        guess: callable. Estimates the bytes of a size.
-        room: float. Bytes that are available for them.
+        guess: callable. Estimates the bytes of a size, of which `room` are available.
     """
 
     def __init__(

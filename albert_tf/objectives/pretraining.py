@@ -295,12 +295,7 @@ OBJECTIVES = {one.name: one for one in (ALBERT, BERT, ROBERTA, SPANBERT, ELECTRA
 def pretraining_loss(outputs: dict, batch: dict) -> dict:
     """Returns losses and accuracies of one batch, for custom training loops.
 
-    Args:
-        outputs: dict. Outputs of `AlbertPretrainer`.
-        batch: dict. Pretraining batch.
-
-    Returns:
-        dict of float32 scalars: `loss`, `mlm_loss`, `sop_loss`, `mlm_accuracy`,
-        `sop_accuracy`.
+    They are float32 scalars: `loss`, `mlm_loss`, `sop_loss`, `mlm_accuracy` and
+    `sop_accuracy`. The outputs come from `AlbertPretrainer`.
     """
     return ALBERT.means(ALBERT.sums(outputs, batch))

@@ -108,10 +108,9 @@ class Term:
 class SpanTargets:
     """Chooses the tokens that are predicted from the boundaries of their span.
 
-    Args:
-        max_span: int. Number of tokens of a span that are targets, from its first one.
-        edges: str. `"original"` has no targets in a span that begins or ends an
-            example's text, because its neighbour is `[CLS]` or `[SEP]`; `"all"` has.
+    They are the first `max_span` tokens of a span. `"original"` edges have no targets
+    in a span that begins or ends an example's text, because its neighbour is `[CLS]` or
+    `[SEP]`; `"all"` has.
     """
 
     max_span: int = 15

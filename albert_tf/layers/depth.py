@@ -90,12 +90,9 @@ def repeat(
 ):
     """Applies a function several times, in a loop that has a gradient.
 
-    Args:
-        body: callable. Maps the index of the iteration, an int32 scalar, `x` and the
-            weights to the next `x`. Reads no variables.
-        x: `[B, T, D]`.
-        weights: sequence of tensors. Differentiated, in addition to `x`.
-        recompute: bool. Whether the backward pass computes `body` again.
+    The function maps the index of the iteration, an int32 scalar, `x` `[B, T, D]` and
+    the weights, which are differentiated like `x`, to the next `x`. It reads no
+    variables. With `recompute`, the backward pass computes it again.
     """
     if keras.backend.backend() == "tensorflow":
         from albert_tf.kernels import depth

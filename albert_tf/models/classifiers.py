@@ -312,9 +312,8 @@ class AlbertMultipleChoice(_Classifier):
 def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:
     """Returns the names of a text classifier's classes, or the ones that replace them.
 
-    Raises:
-        UsageError: If the model is not a text classifier, or the number of names
-            differs from its number of labels.
+    Raises `UsageError` if the model is not a text classifier, or the number of names is
+    not its number of labels.
     """
     num_labels = getattr(model, "num_labels", None)
     if num_labels is None or not getattr(model, "reads_pooler", False):

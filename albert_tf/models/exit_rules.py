@@ -85,8 +85,7 @@ class ExitRule:
 def check_exit(exit: str | None, curve: str) -> ExitRule | None:
     """Returns the rule of a command, or None; `curve`, if any, measures all rules.
 
-    Raises:
-        UsageError: If the rule is invalid, both are given, or the file is not JSON.
+    Raises `UsageError` if the rule is invalid, both are given, or the file is not JSON.
     """
     whole = "exit: exits_curve compares rules with the whole model"
     require(not curve or exit is None, whole, exit)

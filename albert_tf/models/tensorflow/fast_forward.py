@@ -307,8 +307,7 @@ def choose(
 ) -> FastForward | None:
     """Returns the forward of a model's encoder, or None if Keras's layers compute it.
 
-    The arguments are described in `FastForward`. Raises `UsageError` if the precision
-    is unknown or needs an unavailable forward.
+    Raises `UsageError` if the precision is unknown or needs an unavailable forward.
     """
     need = f"precision: must be one of {', '.join(PRECISIONS)}"
     require(precision in PRECISIONS, need, precision)

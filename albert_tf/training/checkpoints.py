@@ -238,7 +238,7 @@ class TrainingCheckpoints:
             files.sync(self.folder)
         self._last = step
         checkpoints = find_checkpoints(self.folder)
-        # Checkpoints of later steps are damaged, or the run would be ahead of this.
+        # Checkpoints of later steps are damaged: the run did not continue from them.
         steps = [n for n in checkpoints if n <= step][: self._keep]
         self._remove(set(checkpoints) - set(steps))
         # TensorFlow looks for the latest checkpoint in this list.

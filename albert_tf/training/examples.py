@@ -218,7 +218,7 @@ def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]
         units.setdefault(unit, []).append(i)
     groups = list(units.values())
     order = np.random.default_rng(0).permutation(len(groups)).tolist()
-    # Sorted by label, so that every nth group held back represents all labels.
+    # Sorted by label, so that every nth group, which is held back, covers all labels.
     order.sort(key=lambda g: repr(label_key(strata[groups[g][0]][1])))
     last = [int(i * share + 0.5) for i in range(len(groups) + 1)]
     held = {i for n, g in enumerate(order) if last[n + 1] > last[n] for i in groups[g]}

@@ -158,7 +158,7 @@ def bring_home(devices: Devices, model: keras.Model) -> None:
 
 
 def leave_together(devices: Devices) -> None:
-    """Returns when all processes have called it: JAX ends the ones that are left."""
+    """Returns when all processes have called it: JAX ends the others if one leaves."""
     share(devices, None)
 
 
@@ -270,7 +270,7 @@ def _connect_workers(timeout: float) -> None:
     cluster = find_cluster(timeout)
     names = list(cluster.workers)
     number = names.index(cluster.own)
-    # JAX opens only the first port; other workers may still be connecting to this one.
+    # JAX opens only the first worker's port; others may still connect to this one's.
     own = int(cluster.workers[cluster.own].rpartition(":")[2])
     with listen(own) if number else contextlib.nullcontext():
         _initialize(

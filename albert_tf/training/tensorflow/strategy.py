@@ -134,7 +134,7 @@ def _local_devices(number: int | None) -> list[str]:
 
 def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
     workers = find_cluster(timeout).workers
-    # If a worker leaves now, only TensorFlow notices, and waits without a limit.
+    # If a worker leaves now, TensorFlow would wait for it without a limit.
     jobs = collections.Counter(name.partition(" ")[0] for name in workers)
     eager = context.context()
     eager.configure_coordination_service(

@@ -68,7 +68,7 @@ def choose_attention(
     if form == MATMUL or fused is None:
         return MATMUL
     # Requirements of cuDNN's kernel: heads up to 128 on every generation since Ampere.
-    # The bias of packed rows gets a gradient, unneeded, which exists for even lengths.
+    # The unneeded gradient of packed rows' bias exists for even lengths only.
     fits = dtype in ("bfloat16", "float16") and head_size % 8 == 0 and head_size <= 128
     if backend == "jax" and cuda >= 8 and fits and not (packed and length % 2):
         return CUDNN

@@ -217,7 +217,7 @@ def sample(logits, draws, temperature: float = 1.0, never=None):
 
 
 def put_in(inputs, drawn):
-    """Puts drawn tokens int32 `[B, P]` where tokens were masked, never one twice.
+    """Puts drawn tokens int32 `[B, P]` at the masked positions, which are distinct.
 
     Drawn tokens of weight 0 are ignored.
 

@@ -14,22 +14,18 @@ import tensorflow as tf
 def apply_adam(variable, m, v, gradient, rate, beta_1, beta_2, epsilon) -> None:
     """Updates `m` and `v`, and subtracts `rate * m / (sqrt(v) + epsilon)`.
 
-    Args:
-        variable: float32 variable of Keras or TensorFlow.
-        m, v: The first and second moments, of the same shape.
-        gradient: float32 tensor of this shape.
-        rate: float32 scalar.
-        beta_1, beta_2, epsilon: float.
+    All tensors are float32, and `m`, `v` and `gradient` have the shape of `variable`, a
+    variable of Keras or TensorFlow.
     """
-    # The kernel computes 1 - beta_2 in float32, from a beta_2 already rounded, and so
-    # keeps v too small by this factor (1.3e-5 off for 0.999). Where v is used, the rate
-    # and epsilon make up for it: the weights are those of an exact v.
+    # The kernel computes 1 - beta_2 in float32 from a rounded beta_2, and so keeps v
+    # too small by this factor (1.3e-5 off for 0.999). Where v is used, the rate and
+    # epsilon compensate, so that the weights are updated as with an exact v.
     shrink = math.sqrt((1.0 - float(np.float32(beta_2))) / (1.0 - beta_2))
     tf.raw_ops.ResourceApplyAdam(
         var=_handle(variable),
         m=_handle(m),
         v=_handle(v),
-        # The kernel multiplies the rate by sqrt(1 - beta_2^t) / (1 - beta_1^t). With
+        # The kernel multiplies the rate by sqrt(1 - beta_2^t) / (1 - beta_1^t); with
         # powers of 0 there is no bias correction.
         beta1_power=tf.zeros(()),
         beta2_power=tf.zeros(()),

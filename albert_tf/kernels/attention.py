@@ -1,4 +1,4 @@
-"""Calls the fused attention of JAX and PyTorch, which never holds the probabilities.
+"""Calls the fused attention of JAX and PyTorch, which never stores the probabilities.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
 """
@@ -8,40 +8,35 @@ import re
 
 
 def adds_in_order() -> bool:
-    """Returns whether XLA leaves out operations on a GPU that add in any order."""
+    """Returns whether XLA excludes GPU operations that add in an arbitrary order."""
     flags = os.environ.get("XLA_FLAGS", "")
     values = re.findall(r"--xla_gpu_deterministic_ops(?:=(\S*))?", flags)
     return bool(values) and values[-1] in ("", "true", "True", "1")
 
 
 def cuda_generation() -> int:
-    """Returns the major compute capability of JAX's NVIDIA GPU.
+    """Returns the major compute capability of JAX's NVIDIA GPU, or 0.
 
-    Returns:
-        int. 0 without one, and where XLA is to add in a fixed order: the gradient of
-        cuDNN's kernel does not, and XLA of jax 0.11.2 then fails to run it.
+    It is 0 without a GPU, and where XLA must add in a fixed order: the gradient of
+    cuDNN's kernel does not, and XLA of jax 0.11.2 then fails to run it.
     """
     import jax
 
     if adds_in_order():
         return 0
-    # A string of numbers for CUDA, and a name for others.
+    # The capability is a string of numbers for CUDA, and a name for other devices.
     capability = getattr(jax.local_devices()[0], "compute_capability", None)
     major = str(capability).partition(".")[0]
     return int(major) if major.isdigit() else 0
 
 
 def attend_in_jax(q, k, v, bias, lengths, implementation: str):
-    """Computes the attention in one operation.
+    """Computes the attention of q, k and v `[B, T, N, H]` in one operation.
 
     Args:
-        q, k, v: `[B, T, N, H]`.
         bias: `[B, 1, T, T]` of the dtype of `q`, or None.
         lengths: int32 `[B]` or None. The number of keys, above 0.
         implementation: str. "cudnn" or "xla".
-
-    Returns:
-        `[B, T, N, H]`.
     """
     import jax
 
@@ -59,7 +54,6 @@ def attend_in_torch(q, k, v, bias):
     """Computes the attention in one operation; see `attend_in_jax`.
 
     Args:
-        q, k, v: `[B, T, N, H]`.
         bias: `[B, 1, T, T]` or `[B, 1, 1, T]` of the dtype of `q`, or None.
     """
     from torch.nn import functional
@@ -73,12 +67,12 @@ def reorder(x, order):
 
     Args:
         x: `[B, T, D]`.
-        order: int32 `[B, T]`. For every place, the token that it gets; each once.
+        order: int32 `[B, T]`. For every place, the token that moves to it; each once.
     """
     import jax
 
     def row(x, order):
-        # Otherwise the gradient would add, one number at a time.
+        # Otherwise the gradient would add the numbers one at a time.
         return x.at[order].get(unique_indices=True, mode="promise_in_bounds")
 
     return jax.vmap(row)(x, order)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-# One iteration at a time: the gradients of weights, for which nothing waits, would else
-# keep what several iterations have computed.
+# One iteration at a time: otherwise the gradients of weights, which no operation waits
+# for, would keep the results of several iterations in memory.
 _ONE = {"parallel_iterations": 1}
 
 
@@ -31,7 +31,7 @@ def repeat(
 
 
 def _loop(step, values, count):
-    # XLA has to know the number of iterations to differentiate them.
+    # XLA must know the number of iterations to differentiate them.
     return tf.while_loop(
         lambda number, *unused: number < count,
         step,
@@ -43,7 +43,7 @@ def _loop(step, values, count):
 
 def _recomputed(apply, x, count, weights):
     # `tf.recompute_grad` would add a number to every weight in every iteration, which
-    # copies it, and warn of integers.
+    # copies the weight, and would warn about integer inputs.
     @tf.custom_gradient
     def run(x, *weights):
         inputs = tf.TensorArray(x.dtype, count, element_shape=x.shape)
@@ -61,7 +61,7 @@ def _recomputed(apply, x, count, weights):
             place = count - 1 - number
             x = inputs.read(place)
             x.set_shape(upstream.shape)
-            # Tensors of this iteration, which a tape can watch.
+            # Tensors of this iteration, so that a tape can watch them.
             own = [tf.identity(w) for w in weights]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch([x, *own])
@@ -71,7 +71,7 @@ def _recomputed(apply, x, count, weights):
             return number + 1, upstream, sums
 
         def gradient(upstream):
-            # Not in bfloat16, which would lose the last of many addends.
+            # Not in bfloat16, which would lose the last of many summands.
             zeros = [tf.zeros(w.shape, _dtype_of_sums(w)) for w in weights]
             upstream.set_shape(x.shape)
             values = (tf.constant(0), upstream, zeros)

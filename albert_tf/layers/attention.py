@@ -27,15 +27,15 @@ _FORM = contextvars.ContextVar("albert_tf_attention", default=AUTO)
 def attention_form(form: str) -> contextlib.AbstractContextManager[None]:
     """Chooses the form of the attention of the encoders that are called inside.
 
-    Every form is the same function. Every thread has its own state: enter it in the
-    thread that calls the layers.
+    Every form computes the same function. The choice is local to a thread: enter it in
+    the thread that calls the layers.
 
     Args:
         form: str. `AUTO`: a fused kernel, which never holds the probabilities, where
             the backend has one that is faster. `MATMUL`: two products and a softmax.
             `FUSED`: the arguments of the fused kernel everywhere; where JAX has no
-            kernel, XLA computes with them. Whoever asks for the probabilities, or for
-            dropout of them, gets `MATMUL` under every form.
+            kernel, XLA computes with them. If the probabilities are needed, or dropout
+            is applied to them, `MATMUL` is used under every form.
     """
     require(
         form in (AUTO, MATMUL, FUSED),
@@ -53,16 +53,9 @@ def choose_attention(
     length: int | None,
     packed: bool,
 ) -> str:
-    """Returns what computes the attention, if no one needs the probabilities.
+    """Returns the form that computes the attention if no one needs the probabilities.
 
-    Args:
-        form: str. See `attention_form`.
-        backend: str. Keras's backend.
-        cuda: int. The major compute capability of the NVIDIA GPU, 0 without one.
-        dtype: str. The compute dtype.
-        head_size: int.
-        length: int or None. Of the rows.
-        packed: bool. Whether rows are packed.
+    The major compute capability `cuda` is 0 without an NVIDIA GPU.
 
     Raises:
         UsageError: If the backend has no fused form, and the form is `FUSED`.
@@ -74,8 +67,8 @@ def choose_attention(
     )
     if form == MATMUL or fused is None:
         return MATMUL
-    # What cuDNN's kernel asks for: heads up to 128 on every generation since Ampere; a
-    # bias has a gradient, which packed rows do not need but get, for even lengths only.
+    # Requirements of cuDNN's kernel: heads up to 128 on every generation since Ampere.
+    # The unneeded gradient of packed rows' bias exists for even lengths only.
     fits = dtype in ("bfloat16", "float16") and head_size % 8 == 0 and head_size <= 128
     if backend == "jax" and cuda >= 8 and fits and not (packed and length % 2):
         return CUDNN
@@ -83,10 +76,10 @@ def choose_attention(
 
 
 class Readers(NamedTuple):
-    """Tokens that alone read the others, as `[CLS]` does in the last block."""
+    """Tokens that read the others but are not read, like `[CLS]` in the last block."""
 
     places: keras.KerasTensor  # int32 [U], indices of the rows of [B * T, D]
-    # int32 [U], the row of the batch that each is in; None is one in every row.
+    # int32 [U], the row of the batch that contains each; None is one in every row.
     rows: keras.KerasTensor | None = None
 
     def gather(self, x):
@@ -95,7 +88,7 @@ class Readers(NamedTuple):
 
 
 def kernel_for(dtype: str, head_size: int, length: int | None, packed: bool) -> str:
-    """Returns the choice of `choose_attention` on this machine, for the form chosen."""
+    """Returns the choice of `choose_attention` on this machine, in the current form."""
     form, backend, cuda = _FORM.get(), keras.backend.backend(), 0
     if backend == "jax" and form != MATMUL:
         from albert_tf.kernels.attention import cuda_generation
@@ -105,7 +98,7 @@ def kernel_for(dtype: str, head_size: int, length: int | None, packed: bool) -> 
 
 
 def attention_bias(padding_mask=None, pack_ids=None, readers=None):
-    """Returns what is added to the attention scores.
+    """Returns the bias that is added to the attention scores.
 
     Args:
         padding_mask: `[B, T]` or None. Non-zero where a key may be attended.
@@ -136,16 +129,15 @@ def attention_bias(padding_mask=None, pack_ids=None, readers=None):
 
 
 class Fused:
-    """What a fused kernel reads, prepared once for all layers.
+    """The inputs of a fused kernel, prepared once for all layers.
 
     JAX's kernels read the number of keys, not a mask, and skip the others. So real
-    tokens are put before padding where the data has not done so: attention does not
-    know of places. Packed rows have a bias, which every kernel reads.
+    tokens are moved before padding where the data has padding elsewhere; attention does
+    not depend on the order. Packed rows have a bias, which every kernel reads.
 
     Args:
         kernel: str. `CUDNN`, `XLA` or `TORCH`.
         padding_mask, pack_ids: See `attention_bias`.
-        dtype: str. The compute dtype.
     """
 
     def __init__(self, kernel: str, padding_mask, pack_ids, dtype: str):
@@ -158,7 +150,7 @@ class Fused:
             self._lengths = ops.where(count > 0, count, real.shape[1])
             self._order = ops.argsort(1 - real, axis=-1)
         elif (bias := attention_bias(padding_mask, pack_ids)) is not None:
-            self._bias = ops.cast(bias, dtype)  # cuDNN's gradient needs the same
+            self._bias = ops.cast(bias, dtype)  # cuDNN's gradient needs this dtype
 
     def arrange(self, x):
         """Returns `x` `[B, T, D]` with the real tokens of each row first."""
@@ -176,11 +168,7 @@ class Fused:
         return reorder(x, places(self._order))
 
     def attend(self, q, k, v):
-        """Returns what the heads read, `[B, T, N, H]`.
-
-        Args:
-            q, k, v: `[B, T, N, H]`.
-        """
+        """Returns the contexts of the heads; all tensors are `[B, T, N, H]`."""
         from albert_tf.kernels import attention
 
         if self.kernel == TORCH:
@@ -192,7 +180,7 @@ class Fused:
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention (the original's `attention_layer`) as two functions.
 
-    Query, key and value are three kernels, because LAMB's trust ratio and every
+    Query, key and value have separate kernels, because LAMB's trust ratio and every
     checkpoint format treat them separately; `read` joins them once per forward pass.
 
     Args:
@@ -216,7 +204,7 @@ class SelfAttention(ConfiguredLayer):
     def read(self) -> tuple:
         """Returns kernel and bias of query, key and value joined, then the output's.
 
-        `[D, 3D]`, `[3D]`, `[D, D]` and `[D]` in the compute dtype.
+        Their shapes are `[D, 3D]`, `[3D]`, `[D, D]` and `[D]`, in the compute dtype.
         """
         d = self.dense
         qkv = (d["query"], d["key"], d["value"])
@@ -240,17 +228,16 @@ class SelfAttention(ConfiguredLayer):
 
         Args:
             x: `[B, T, D]`. The input.
-            bias: tensor, callable, `Fused` or None. From `attention_bias`, or what
-                applies it to the scores, or a kernel.
+            bias: tensor, callable, `Fused` or None. From `attention_bias`, or a
+                function that applies it to the scores, or a kernel.
             training: bool. Not used here.
             weights: tuple or None. From `read`; None reads them now.
             probs_dropout: callable or None. Applied to the probabilities.
             readers: `Readers` or None. None is all tokens.
 
         Returns:
-            `[B, T, D]`, before dropout and residual, and the probabilities
-            `[B, N, T, T]`, None of a kernel; for readers `[U, 1, D]` and
-            `[U, N, 1, T]`.
+            `[B, T, D]`, before dropout and residual, and the probabilities `[B, N, T,
+            T]`, or None with a kernel; for readers `[U, 1, D]` and `[U, N, 1, T]`.
         """
         qkv_kernel, qkv_bias, output_kernel, output_bias = weights or self.read()
         is_fused = isinstance(bias, Fused)
@@ -263,7 +250,7 @@ class SelfAttention(ConfiguredLayer):
         return linear(ops.reshape(context, shape), output_kernel, output_bias), probs
 
     def _attend(self, q, k, v, bias, probs_dropout):
-        """Returns what the heads `[B, N, T, H]` read, `[B, T, N, H]`, and how."""
+        """Returns the heads' contexts `[B, T, N, H]`, and probabilities if computed."""
         scale = 1.0 / math.sqrt(self.config.head_size)
         scores = ops.matmul(q * scale, ops.swapaxes(k, 2, 3))
         # The softmax is computed in float32 or more.
@@ -273,15 +260,15 @@ class SelfAttention(ConfiguredLayer):
         elif bias is not None:
             # Keras casts a layer's arguments to the compute dtype.
             scores = scores + ops.cast(bias, scores.dtype)
-        # Keras warns of a softmax over one value, which a sequence of length 1 has.
+        # Keras warns about a softmax over one value, as for a sequence of length 1.
         one = scores.shape[-1] == 1
         probs = ops.ones_like(scores) if one else ops.softmax(scores, axis=-1)
         probs = ops.cast(probs, v.dtype)
-        kept = probs if probs_dropout is None else probs_dropout(probs)
-        return ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3)), probs
+        dropped = probs if probs_dropout is None else probs_dropout(probs)
+        return ops.transpose(ops.matmul(dropped, v), (0, 2, 1, 3)), probs
 
     def _project(self, x, kernel, bias, readers, heads_last=False):
-        """Returns the queries `[B, N, T, H]`, keys and values; `[U, N, ...]`.
+        """Returns queries `[B, N, T, H]`, keys and values; for readers `[U, N, ...]`.
 
         With `heads_last`, they are `[B, T, N, H]`.
         """
@@ -296,7 +283,8 @@ class SelfAttention(ConfiguredLayer):
         def heads(kernel, bias):
             parts = kernel.shape[1] // D
             joined = ops.reshape(linear(x, kernel, bias), (B, T, parts, N, H))
-            # Not joined[0], ...: the gradient of a slice is padded copies of all.
+            # Unstack instead of indexing: the gradient of each slice would be a
+            # zero-padded copy of the whole tensor.
             return ops.unstack(ops.transpose(joined, axes), parts, axis=0)
 
         if readers is None:

@@ -22,19 +22,19 @@ _FORM = contextvars.ContextVar("albert_tf_depth", default=UNROLLED)
 def depth_form(form: str) -> contextlib.AbstractContextManager[None]:
     """Chooses the form of the encoders that are called inside.
 
-    Every form is the same function. Every thread has its own state: enter it in the
-    thread that calls the layers.
+    Every form computes the same function. The choice is local to a thread: enter it in
+    the thread that calls the layers.
 
     Args:
-        form: str. `UNROLLED`: a graph holds every layer. `LOOP`: it holds those that
-            repeat once. `LOOP_REMAT`: the backward pass computes them again, one after
-            another, from their inputs, which alone are kept.
+        form: str. `UNROLLED`: a graph holds every layer. `LOOP`: it holds repeated
+            layers once. `LOOP_REMAT`: the backward pass also recomputes them, one after
+            another, from their inputs, so that only these are kept.
     """
     return within(_FORM, form)
 
 
 def current_form() -> str:
-    """Returns the form that `depth_form` has chosen."""
+    """Returns the form chosen by `depth_form`."""
     return _FORM.get()
 
 
@@ -47,15 +47,11 @@ class Stretch(NamedTuple):
 
 
 def stretches(table: Sequence[Any]) -> list[Stretch]:
-    """Cuts a table of layers into stretches, as long as they can be.
+    """Cuts a table of comparable rows, such as layers, into the longest stretches.
 
-    Args:
-        table: sequence. Rows that can be compared, such as `config.layer_table()`.
-
-    Returns:
-        list of `Stretch`. All rows in order; a row that does not repeat is alone.
+    They contain all rows in order; a row that does not repeat is alone.
     """
-    found: list[Stretch] = []
+    parts: list[Stretch] = []
     first = 0
     while first < len(table):
         best = Stretch(first, 1, 1)
@@ -63,13 +59,13 @@ def stretches(table: Sequence[Any]) -> list[Stretch]:
             one = Stretch(first, period, _count(table, first, period))
             if one.count > 1 and one.period * one.count > best.period * best.count:
                 best = one
-        found.append(best)
+        parts.append(best)
         first += best.period * best.count
-    return found
+    return parts
 
 
 def _count(table, first, period) -> int:
-    """Returns how many times in a row the rows from `first` on are there."""
+    """Returns the number of consecutive repetitions of the rows from `first` on."""
     count, rows = 1, table[first : first + period]
     while table[first + count * period :][:period] == rows:
         count += 1
@@ -77,12 +73,7 @@ def _count(table, first, period) -> int:
 
 
 def check_depth(form: str, config: AlbertConfig) -> None:
-    """Raises a UsageError if a model has no layers for a loop.
-
-    Args:
-        form: str. See `depth_form`.
-        config: `AlbertConfig`. Config of the model.
-    """
+    """Raises `UsageError` if a model has no layers that a loop could repeat."""
     repeats = any(one.count > 1 for one in stretches(config.layer_table()))
     norms = "" if config.share_layer_norm else ", share_layer_norm=False"
     require(
@@ -99,23 +90,16 @@ def repeat(
 ):
     """Applies a function several times, in a loop that has a gradient.
 
-    Args:
-        body: callable. From the number of the iteration, an int32 scalar, `x` and the
-            weights to the next `x`. Reads no variables.
-        x: `[B, T, D]`.
-        count: int. Number of iterations.
-        weights: sequence of tensors. Those that `body` differentiates, besides `x`.
-        recompute: bool. Whether the backward pass computes `body` again.
-
-    Returns:
-        The last `x`.
+    The function maps the index of the iteration, an int32 scalar, `x` `[B, T, D]` and
+    the weights, which are differentiated like `x`, to the next `x`. It reads no
+    variables. With `recompute`, the backward pass computes it again.
     """
     if keras.backend.backend() == "tensorflow":
         from albert_tf.kernels import depth
 
         return depth.repeat(body, x, count, weights, recompute)
-    # What a loop adds up for a weight has the dtype of the tensor outside of it, and
-    # bfloat16 would lose the last of many addends.
+    # The loop sums gradients in the dtype of the weight outside of it, and bfloat16
+    # would lose the last of many summands.
     wide = [ops.cast(w, keras.backend.result_type(w.dtype, "float32")) for w in weights]
 
     def step(number, x):

@@ -18,7 +18,7 @@ from albert_tf.layers.ops import ConfiguredLayer
 class FactorizedEmbedding(ConfiguredLayer):
     """Sums three embeddings in E dimensions, then layer norm and dropout.
 
-    With the projection at the encoder's entry these are `V*E + E*D` parameters instead
+    With the projection at the encoder's entry there are `V*E + E*D` parameters instead
     of `V*D` (ALBERT, section 3.1; the original's `embedding_lookup` and
     `embedding_postprocessor`).
 
@@ -27,8 +27,8 @@ class FactorizedEmbedding(ConfiguredLayer):
         seed: int or None. Seed of the initial values and of dropout.
 
     Attributes:
-        base: callable or None. What is added to `look_up` before layer norm, given the
-            same arguments: the sum of tables that are trained elsewhere.
+        base: callable or None. Its result for the same arguments, the sum of tables
+            that are trained elsewhere, is added to `look_up` before layer norm.
 
     Call arguments:
         token_ids: int32 `[B, T]`, values in `[0, V)`.
@@ -40,15 +40,15 @@ class FactorizedEmbedding(ConfiguredLayer):
         `[B, T, E]` in the compute dtype.
 
     Raises:
-        ValueError: If T is greater than P, or there is no such segment (where the ids
-            are at hand, not in a graph).
+        ValueError: If T is greater than P, or there is no such segment (checked if the
+            ids have values, not in a graph).
     """
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.layer_norm = self.add_layer_norm("layer_norm")
         self.dropout = self.add_dropout(config.hidden_dropout_prob)
-        # A function, because Keras would take another layer for a part of this one.
+        # A function, because Keras would treat another layer as a part of this one.
         self.base: Callable | None = None
 
     def build(self, input_shape=None):
@@ -62,8 +62,8 @@ class FactorizedEmbedding(ConfiguredLayer):
                 name=name,
                 shape=(size, self.config.embedding_size),
                 initializer=self.initial_values(part),
-                # In full precision, because the gradient of a frequent token is a
-                # sum of thousands of rows.
+                # Full precision, because the gradient of a frequent token is a sum
+                # of thousands of rows.
                 autocast=False,
             )
             setattr(self, name, weight)
@@ -91,7 +91,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         if segment_ids is None:
             segments = self.token_type_embeddings[0]
         else:
-            # A product with one-hot rows, as the original: no sparse gradient.
+            # A product with one-hot rows, as in the original: no sparse gradient.
             check_segments(segment_ids, self.config.type_vocab_size)
             table = ops.cast(self.token_type_embeddings, x.dtype)
             one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=x.dtype)
@@ -102,7 +102,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         length, longest = token_ids.shape[1], self.config.max_position_embeddings
         offset = self.config.position_offset
         if position_ids is None and not isinstance(length, int | None):
-            # In JAX, an unknown length can neither be compared nor cut from a table.
+            # In JAX, an unknown length can be neither compared nor used as a slice.
             position_ids = None if offset else ops.arange(length)
         elif position_ids is None and length is not None and length > longest:
             raise ValueError(
@@ -129,9 +129,9 @@ class FactorizedEmbedding(ConfiguredLayer):
 
 
 def _offset_positions(token_ids, position_ids, offset: int):
-    """Returns the rows of the table as RoBERTa counts them, int32 `[B, T]`.
+    """Returns int32 `[B, T]` positions of RoBERTa, like fairseq's `make_positions`.
 
-    fairseq's `make_positions`: by the ids, whatever the padding mask says.
+    They depend on the ids, not on the padding mask.
     """
     real = ops.cast(ops.not_equal(token_ids, offset - 1), "int32")
     if position_ids is None:
@@ -140,16 +140,16 @@ def _offset_positions(token_ids, position_ids, offset: int):
 
 
 def check_segments(segment_ids, count: int) -> None:
-    """Raises a ValueError for segments that would silently get no embedding."""
+    """Raises `ValueError` for segments that would silently get no embedding."""
     if not hasattr(segment_ids, "__array_interface__"):  # NumPy's
-        # Eager tensors of TensorFlow; reading those of a device would wait for it.
+        # Eager tensors of TensorFlow; reading from a device would wait for it.
         read = getattr(segment_ids, "numpy", None)
         if read is None or "CPU" not in str(getattr(segment_ids, "device", "")):
             return
         segment_ids = read()
     most = int(segment_ids.max(initial=0))
-    rule = f"segment_ids must be below type_vocab_size={count}"
-    require(most < count, rule, most, error=ValueError)
+    need = f"segment_ids must be below type_vocab_size={count}"
+    require(most < count, need, most, error=ValueError)
 
 
 def _look_up(table, ids):

@@ -31,7 +31,7 @@ from albert_tf.layers.ops import (
 
 @keras.saving.register_keras_serializable("albert_tf")
 class FeedForward(ConfiguredLayer):
-    """`act(x W1 + b1) W2 + b2`, with weights that can be read in advance.
+    """Computes `act(x W1 + b1) W2 + b2`, with weights that can be read in advance.
 
     Args:
         config: `AlbertConfig`.
@@ -65,7 +65,7 @@ class EncoderOutput(NamedTuple):
     """The outputs of `SharedEncoder`."""
 
     sequence_output: keras.KerasTensor  # [B, T, D]
-    # Empty without `every_layer`:
+    # Both are empty without `every_layer`:
     hidden_states: tuple  # the projected embeddings, then every block's [B, T, D]
     attentions: tuple  # every block's probabilities [B, N, T, T]
 
@@ -89,10 +89,10 @@ class SharedEncoder(ConfiguredLayer):
         training: bool.
         seeds: `ops.StepSeeds` or None.
         readers: `attention.Readers` or None. The only tokens whose sequence output is
-            computed, `[U, 1, D]`: the last block then costs a fraction, since the
-            others are read there but neither read nor are transformed.
-        num_blocks: int or None. How many rows of the table are applied; None for all.
-        every_layer: bool. Whether states and probabilities of every block are wanted,
+            computed, `[U, 1, D]`: the last block then costs a fraction, since the other
+            tokens are only read there.
+        num_blocks: int or None. Number of rows of the table to apply; None for all.
+        every_layer: bool. Whether to return states and probabilities of every block,
             which a loop does not keep (`depth.depth_form`).
 
     Returns:
@@ -102,7 +102,7 @@ class SharedEncoder(ConfiguredLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.table = config.layer_table()
-        # Far from the seeds of other layers; each layer has as many parts as kernels.
+        # Far from the seeds of other layers; each layer has one part per kernel.
         part = 1000
         self.embedding_projection = None
         if config.has_embedding_projection:
@@ -114,7 +114,7 @@ class SharedEncoder(ConfiguredLayer):
             )
             part += 1
         count = [max(column) + 1 for column in zip(*self.table, strict=True)]
-        # The order of these lines is that of the weights in files.
+        # The order of these lines is the order of the weights in files.
         self.attentions = self._several(SelfAttention, "attention", count[0], part, 4)
         self.attention_layer_norms = self._layer_norms("attention", count[1])
         part += 4 * count[0]
@@ -127,7 +127,7 @@ class SharedEncoder(ConfiguredLayer):
         )
 
     def _several(self, kind, name, count, part, parts):
-        """Returns layers of a kind, which have this number of parts each."""
+        """Returns layers of a kind, each with this number of parts."""
         return [
             kind(
                 self.config,
@@ -165,7 +165,7 @@ class SharedEncoder(ConfiguredLayer):
         run = {"training": training, "seeds": seeds}
         hidden_states, attentions = [x], []
         num_blocks = num_blocks or len(self.table)
-        # Few tokens read the last block, which is another computation.
+        # With readers, only they pass the last block, by another computation.
         first, last = 0, num_blocks - (readers is not None)
         fused = self._fused(x, padding_mask, pack_ids, training, every_layer)
         if fused is None:
@@ -190,7 +190,7 @@ class SharedEncoder(ConfiguredLayer):
         return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
 
     def _fused(self, x, padding_mask, pack_ids, training, every_layer):
-        """Returns a kernel for the attention, None if it has to be two products."""
+        """Returns a kernel for the attention, or None if it must be two products."""
         if every_layer or (training and self.attention_dropout.rate):
             return None
         kernel = kernel_for(
@@ -201,7 +201,7 @@ class SharedEncoder(ConfiguredLayer):
         return Fused(kernel, padding_mask, pack_ids, self.compute_dtype)
 
     def _apply_in_loops(self, num_blocks, x, tensors, bias, training, seeds):
-        """Applies the first rows of the table; those that repeat, in loops."""
+        """Applies the first rows of the table; rows that repeat run in loops."""
         recompute = depth.current_form() == depth.LOOP_REMAT
         per_block = 0
         if training:
@@ -217,18 +217,18 @@ class SharedEncoder(ConfiguredLayer):
                 x, _ = self.apply_block(first, x, tensors, bias, None, training, seeds)
                 continue
             masks, taken = period * per_block, None
-            if masks:  # the seeds that the same rows would get one after another
+            if masks:  # the seeds that unrolled rows would get
                 taken = ops.reshape(seeds.take(count * masks), (count, masks, 2))
             of_rows = [tensors[row] for row in rows]
 
             def body(number, x, weights, rows=rows, taken=taken, like=of_rows):
                 own = keras.tree.pack_sequence_as(like, list(weights))
                 own = dict(zip(rows, own, strict=True))
-                given = None
+                drawn = None
                 if taken is not None:
-                    given = GivenSeeds(ops.take(taken, number, axis=0))
+                    drawn = GivenSeeds(ops.take(taken, number, axis=0))
                 for row in rows:
-                    x, _ = self.apply_block(row, x, own, bias, None, training, given)
+                    x, _ = self.apply_block(row, x, own, bias, None, training, drawn)
                 return x
 
             weights = keras.tree.flatten(of_rows)
@@ -238,9 +238,9 @@ class SharedEncoder(ConfiguredLayer):
     def _bias_for_loops(self, bias):
         if bias is None or isinstance(bias, Fused):
             return bias
-        # Where oneDNN is on, TensorFlow's optimizer fuses the product of scaled queries
-        # with an addition. In a loop the fused operation never runs, and the function
-        # returns empty tensors, without an error. It does not look for a subtraction.
+        # With oneDNN, TensorFlow's optimizer fuses the product of scaled queries with
+        # an addition. In a loop the fused operation never runs, and the function
+        # returns empty tensors without an error. A subtraction is not fused.
         negated = -ops.cast(bias, self.compute_dtype)
         return lambda scores: scores - ops.cast(negated, scores.dtype)
 
@@ -249,7 +249,7 @@ class SharedEncoder(ConfiguredLayer):
         return x if self.embedding_projection is None else self.embedding_projection(x)
 
     def read(self) -> list[LayerWeights]:
-        """Returns what every row of the table reads, as tensors, for one forward."""
+        """Returns the tensors that each row of the table reads, for one forward."""
         columns = (
             self.attentions,
             self.attention_layer_norms,
@@ -270,14 +270,13 @@ class SharedEncoder(ConfiguredLayer):
         Args:
             number: int. Index of the row.
             x: `[B, T, D]`.
-            tensors: list or dict. From `read`, by the numbers of the rows.
+            tensors: list or dict. From `read`, by the indices of the rows.
             bias: `attention.Fused` or from `attention_bias`, for readers if any.
             readers: `attention.Readers` or None. The only tokens to be computed.
-            training, seeds: As for `call`.
 
         Returns:
-            The states `[B, T, D]`, or `[U, 1, D]` of the readers; the probabilities,
-            None if they are fused.
+            The states `[B, T, D]`, or `[U, 1, D]` of the readers; and the
+            probabilities, or None if attention is fused.
         """
         row, weights = self.table[number], tensors[number]
 

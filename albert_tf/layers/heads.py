@@ -1,4 +1,4 @@
-"""Builds what stands on top of the encoder: the masked LM and dense classifiers.
+"""Builds the heads on top of the encoder: the masked LM and dense classifiers.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `E` embedding, `D`
 hidden, `S` starts of answers, `M` places in a span.
@@ -111,8 +111,8 @@ class DiscriminatorHead(ConfiguredLayer):
 class SpanBoundaryHead(MaskedLMHead):
     """Predicts the tokens of a masked span from its two neighbours (SpanBERT, 3.2).
 
-    `[x_before ; x_after ; p]`, two times a dense layer, exact gelu and layer norm, then
-    the tied table and a bias of its own: `BertPairTargetPredictionHead` of the original
+    `[x_before ; x_after ; p]`, twice a dense layer, exact gelu and layer norm, then the
+    tied table and a bias of its own: `BertPairTargetPredictionHead` of the original
     (facebookresearch/SpanBERT), whose second dense layer ends in D, as E = D there.
 
     Args:
@@ -166,7 +166,7 @@ class SpanBoundaryHead(MaskedLMHead):
         before = gather_positions(x, ops.clip(spans.before, 0, last))
         after = gather_positions(x, ops.clip(spans.after, 0, last))
         places = ops.clip(spans.places, 0, self.max_span - 1)
-        # The reshape makes TensorFlow's gradient dense, as that of all tables.
+        # The reshape makes TensorFlow's gradient dense, as for all tables.
         table = ops.reshape(self.position_embeddings, self.position_embeddings.shape)
         p = ops.cast(ops.take(table, places, axis=0), before.dtype)
         x = self.dense_0(ops.concatenate([before, after, p], axis=-1))

@@ -1,7 +1,7 @@
 """Operations and small layers: activations, products, norms, dropout, initial values.
 
-They have gradients of few operations and, where a training step asks, are compiled
-into fewer loops.
+Their gradients consist of few operations and, where a training step asks for it, are
+compiled into fewer loops.
 
 Legend: `B` batch, `T` sequence, `P` positions, `D` hidden, `I` inputs, `O` outputs.
 """
@@ -23,7 +23,7 @@ _COMPILE = contextvars.ContextVar("albert_tf_fusion", default=None)
 
 @contextlib.contextmanager
 def within(variable: contextvars.ContextVar, value: Any) -> Iterator[None]:
-    """Gives a variable another value for what this thread does inside."""
+    """Sets a variable to another value inside a `with` statement, in this thread."""
     token = variable.set(value)
     try:
         yield
@@ -36,17 +36,15 @@ def fused_elementwise(
 ) -> contextlib.AbstractContextManager[None]:
     """Compiles the functions marked by `fusible` that are called inside.
 
-    Every thread has its own state: enter it in the thread that calls the layers.
-
-    Args:
-        compile_chain: Function that takes a function of tensors and returns it
-            compiled; called every time, so it should remember. None changes nothing.
+    The choice is local to a thread: enter it in the thread that calls the layers. The
+    given function compiles a function of tensors; it is called every time, so it should
+    cache.
     """
     return within(_COMPILE, compile_chain)
 
 
 def fusible(function: Callable) -> Callable:
-    """Marks a function of tensors, element-wise and without variables."""
+    """Marks a function of tensors that is element-wise and reads no variables."""
 
     @functools.wraps(function)
     def call(*tensors):
@@ -62,7 +60,7 @@ _CUBIC = 0.044715 * _SCALE
 
 def _square_and_gate(x):
     square = x * x
-    # The share of x that passes, in (0, 1).
+    # The second value is the share of x that passes, in (0, 1).
     return square, 0.5 * ops.tanh(x * (_SCALE + _CUBIC * square)) + 0.5
 
 
@@ -96,16 +94,16 @@ def _gelu_gradient(x, upstream):
 
 
 def _custom_gradient(function: Callable) -> Callable:
-    """Marks a function that returns its value and, from the upstream, its gradients."""
+    """Marks a function that returns its value and a function of its gradients."""
 
     @ops.custom_gradient
     @functools.wraps(function)
     def call(*tensors):
         value, gradient = function(*tensors)
 
-        def of_upstream(*given, upstream=None):
+        def of_upstream(*arguments, upstream=None):
             # PyTorch passes it by name, after the tensors; other backends alone.
-            return gradient(given[0] if upstream is None else upstream)
+            return gradient(arguments[0] if upstream is None else upstream)
 
         return value, of_upstream
 
@@ -116,13 +114,13 @@ def _custom_gradient(function: Callable) -> Callable:
 def gelu_tanh(x):
     """Computes the tanh approximation of gelu, with a gradient that reuses the tanh.
 
-    The same function as `keras.ops.gelu(x, approximate=True)`, whose gradient in
-    TensorFlow goes through a power, most of the cost of a feed-forward on a CPU.
+    It equals `keras.ops.gelu(x, approximate=True)`, whose gradient in TensorFlow
+    contains a power, which dominates the cost of a feed-forward on a CPU.
     """
 
     def gradient(upstream):
-        # Computed from x again, for second derivatives. A compiled graph merges it
-        # with the forward pass, or else a fused loop passes over the memory once.
+        # Recomputed from x, for second derivatives. A compiled graph merges this with
+        # the forward pass; otherwise a fused loop reads the memory only once.
         return _gelu_gradient(x, upstream)
 
     return _gelu(x), gradient
@@ -131,7 +129,7 @@ def gelu_tanh(x):
 def get_activation(name: str) -> Callable:
     """Returns the function of an `AlbertConfig.hidden_act`.
 
-    `gelu_new` is the tanh approximation, the one that the original's `gelu` computes
+    `gelu_new` is the tanh approximation that the original's `gelu` computes
     (`modeling.get_activation`); it differs from the exact `gelu` by up to 1e-3.
     """
     return {
@@ -149,9 +147,9 @@ def _linear(x, kernel, bias):
     # [M, I], [I, O], [O]
     def gradient(upstream):
         # The weights of a shared block are transposed once for all its applications,
-        # because the compiler merges equal operations. Left to itself, TensorFlow
-        # transposes inside each product, which makes it 1.5 times slower on a CPU; it
-        # would also fold `ops.transpose` back into the product.
+        # because the compiler merges equal operations. By default, TensorFlow
+        # transposes inside each product, which is 1.5 times slower on a CPU; it would
+        # also fold `ops.transpose` back into the product.
         transposed = ops.einsum("io->oi", kernel)
         return (
             ops.matmul(upstream, transposed),
@@ -163,15 +161,9 @@ def _linear(x, kernel, bias):
 
 
 def linear(x, kernel, bias):
-    """Computes `x W + b`.
+    """Computes `x W + b`, `[B, T, O]`, of x `[B, T, I]`, W `[I, O]` and b `[O]`.
 
-    Args:
-        x: `[B, T, I]`.
-        kernel: `[I, O]`, of the dtype of `x`.
-        bias: `[O]`, of the dtype of `x`.
-
-    Returns:
-        `[B, T, O]`.
+    All of them have the same dtype.
     """
     B, T = ops.shape(x)[0], ops.shape(x)[1]
     inputs, outputs = kernel.shape
@@ -181,7 +173,7 @@ def linear(x, kernel, bias):
 
 def gather_positions(x, positions):
     """Returns the rows of `x` `[B, T, D]` at `positions` int `[B, P]`: `[B, P, D]`."""
-    # Gathers whole rows of a matrix: `take_along_axis` gathers every number by itself.
+    # Gather whole rows of a matrix: `take_along_axis` gathers single numbers.
     B, T, D = ops.shape(x)
     first = ops.expand_dims(ops.arange(B, dtype="int32") * T, 1)
     rows = ops.cast(positions, "int32") + first
@@ -191,9 +183,7 @@ def gather_positions(x, positions):
 def gather_places(x, places):
     """Returns the rows of `x` `[B, T, D]` at `places`: `[*places.shape, D]`.
 
-    Args:
-        x: `[B, T, D]`.
-        places: int of any shape. Indices of the rows of `[B * T, D]`.
+    The places, of any shape, are indices of the rows of `[B * T, D]`.
     """
     return ops.take(ops.reshape(x, (-1, x.shape[-1])), places, axis=0)
 
@@ -213,17 +203,14 @@ class MaskedSpans(NamedTuple):
 
 
 def masked_spans(positions, weights) -> MaskedSpans:
-    """Returns the runs of neighbouring masked positions.
+    """Returns the runs of neighbouring positions `[B, P]`, ascending within each row.
 
-    Args:
-        positions: int `[B, P]`. Masked positions, ascending within each row.
-        weights: `[B, P]`. Above 0 for the entries that are used; those of the others
-            have no meaning.
+    Only entries with weights above 0 are used; results of others are meaningless.
     """
     positions = ops.cast(positions, "int32")
     entries = ops.arange(ops.shape(positions)[1], dtype="int32")
-    # Within a run, position and entry grow together. P numbers are few enough to
-    # compare all pairs, which needs no loop over the entries.
+    # Within a run, position and index grow together. P is small enough to compare
+    # all pairs, which needs no loop over the entries.
     runs = ops.where(ops.cast(weights, "float32") > 0, positions - entries, -1)
     same = ops.equal(ops.expand_dims(runs, 2), ops.expand_dims(runs, 1))
     earlier = entries[None, :] < entries[:, None]
@@ -237,8 +224,9 @@ def masked_spans(positions, weights) -> MaskedSpans:
 class LayerNorm(keras.layers.Layer):
     """Layer normalization over the last axis, computed in float32 or more.
 
-    The values of `keras.layers.LayerNormalization`, whose gradient TensorFlow derives
-    operation by operation: on a CPU this one takes about two thirds of the time.
+    It computes the same as `keras.layers.LayerNormalization`, whose gradient TensorFlow
+    derives operation by operation: on a CPU this layer takes about two thirds of the
+    time.
 
     Args:
         epsilon: float. Added to the variance.
@@ -255,7 +243,7 @@ class LayerNorm(keras.layers.Layer):
         self.epsilon = epsilon
 
     def build(self, input_shape):
-        # In full precision, as in Keras: bfloat16 has no number between 1 and 1.0078.
+        # Full precision, as in Keras: bfloat16 has no number between 1 and 1.0078.
         self.gamma, self.beta = (
             self.add_weight(
                 name=name,
@@ -275,7 +263,7 @@ class LayerNorm(keras.layers.Layer):
         return tuple(ops.convert_to_tensor(w) for w in (self.gamma, self.beta))
 
     def normalize(self, inputs, gamma, beta):
-        """Normalizes with weights from `read`; as a call, Keras would cast them."""
+        """Normalizes with weights from `read`; in a call, Keras would cast them."""
         return ops.cast(
             _normalize(inputs, gamma, beta, self.epsilon), self.compute_dtype
         )
@@ -298,8 +286,8 @@ def _normalize(x, gamma, beta, epsilon):
     @_custom_gradient
     def normalize(x, gamma, beta):
         def gradient(upstream):
-            # Computed from x again, for second derivatives, and because x may take half
-            # the memory of what it is cast to. A compiled graph merges what is equal.
+            # Recomputed from x, for second derivatives, and because x may take half the
+            # memory of its cast value. A compiled graph merges equal operations.
             normal, inverse = normal_and_inverse(x)
             others = tuple(range(len(x.shape) - 1))
             scaled = upstream * gamma
@@ -321,17 +309,17 @@ class StepSeeds(keras.random.SeedGenerator):
 
     Keras keeps a counter in a variable, which no checkpoint format stores and which
     gives every replica of a `tf.distribute` strategy the same masks. Here mask number
-    `i` of a step depends only on `(seed, step, i)`, so a resumed run continues with
-    the same masks as an uninterrupted one, and a replica gets its own masks by folding
-    its number into `seed`. (With `jit_compile=True` TensorFlow uses another random
-    algorithm: the masks differ from those without it, but are reproducible too.)
+    `i` of a step depends only on `(seed, step, i)`, so a resumed run continues with the
+    same masks as an uninterrupted one, and a replica gets its own masks by folding its
+    number into `seed`. (With `jit_compile=True` TensorFlow uses another random
+    algorithm: its masks differ, but are reproducible, too.)
 
     Args:
         seed: int32 scalar. Seed of the run, different for every replica.
         step: int32 scalar. Index of the micro-step.
     """
 
-    _initial_seed = 0  # or else Keras's dropout would read PyTorch's own generator
+    _initial_seed = 0  # else Keras's dropout would read PyTorch's own generator
 
     def __init__(self, seed, step):
         # super().__init__() is not called: it would create the variable avoided here.
@@ -351,22 +339,18 @@ class StepSeeds(keras.random.SeedGenerator):
         return ops.stack([seeds, ops.broadcast_to(self._step, (count,))], axis=1)
 
     def _next_number(self) -> int:
-        # Mixed into the seed, not into the step, so that steps have 31 bits.
+        # Mixed into the seed and not into the step, so that steps have 31 bits.
         self._taken += 1
         return (self._taken - 1) * _SPREAD % 2**31
 
 
 class GivenSeeds(keras.random.SeedGenerator):
-    """Hands out seeds that were taken before, from `StepSeeds`.
-
-    Args:
-        seeds: uint32 `[count, 2]`.
-    """
+    """Hands out seeds uint32 `[count, 2]` that were taken from `StepSeeds` before."""
 
     _initial_seed = 0  # as in `StepSeeds`
 
     def __init__(self, seeds):
-        # As in `StepSeeds`, there is no variable.
+        # No variable is created, as in `StepSeeds`.
         self._left = list(ops.unstack(seeds, axis=0))
 
     def next(self, ordered=True):
@@ -426,7 +410,7 @@ def without_initial_values() -> contextlib.AbstractContextManager[None]:
 
 @keras.saving.register_keras_serializable("albert_tf")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """The original's initial values, or zeros within `without_initial_values`."""
+    """The original's initial values, or zeros inside `without_initial_values`."""
 
     def __call__(self, shape, dtype=None):
         if _SKIP.get():
@@ -435,7 +419,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
 
 class Configured:
-    """What layers and models share: a config, and a seed for each of their parts.
+    """Common parts of layers and models: a config, and a seed for each part.
 
     Attributes:
         config: `AlbertConfig`.
@@ -445,33 +429,33 @@ class Configured:
     seed_step = 1  # from the seed of one part to the next
 
     def seed_of(self, part: int) -> int | None:
-        """Returns the seed of a part, None without a seed."""
+        """Returns the seed of a part, or None without a seed."""
         return None if self.seed is None else self.seed + self.seed_step * part
 
     def initial_values(self, part: int) -> TruncatedNormal:
-        """Returns the original's initial values, drawn with the seed of a part."""
+        """Returns the original's initializer, with the seed of a part."""
         stddev = self.config.initializer_range
         return TruncatedNormal(stddev=stddev, seed=self.seed_of(part))
 
     def add_dense(self, units: int, name: str, part: int = 0, **kwargs):
-        """Returns a dense layer of the same dtype, unless `kwargs` has another."""
+        """Returns a dense layer of the same dtype, unless `kwargs` sets another one."""
         values = {"dtype": self.dtype_policy}
         values["kernel_initializer"] = self.initial_values(part)
         return keras.layers.Dense(units, name=name, **{**values, **kwargs})
 
     def add_layer_norm(self, name: str, **kwargs) -> LayerNorm:
-        """Returns a layer norm, as `add_dense` a dense layer."""
+        """Returns a layer norm of the same dtype, unless `kwargs` sets another one."""
         kwargs = {"epsilon": self.config.layer_norm_eps, **kwargs}
         return LayerNorm(name=name, **{"dtype": self.dtype_policy, **kwargs})
 
     def add_dropout(self, rate: float, part: int = 0, **kwargs) -> Dropout:
-        """Returns a dropout, as `add_dense` a dense layer."""
+        """Returns a dropout of the same dtype, unless `kwargs` sets another one."""
         return Dropout(
             rate, self.seed_of(part), **{"dtype": self.dtype_policy, **kwargs}
         )
 
     def compute_output_spec(self, *args, **kwargs):
-        # Traces `call`. Keras would use compute_output_shape, which is there for
+        # Traces `call`. Keras would use compute_output_shape, which exists for
         # `summary()` and knows neither dtypes nor further outputs.
         return super(keras.layers.Layer, self).compute_output_spec(*args, **kwargs)
 

@@ -27,10 +27,10 @@ class AlbertBackbone(ConfiguredModel):
     Args:
         config: `AlbertConfig`.
         add_pooler: bool or None. Whether to add the pooler, a dense layer on `[CLS]`;
-            None: as the family has one (ELECTRA has none).
+            None: if the family has one (ELECTRA does not).
         seed: int or None. Seed of the initial values.
-        shared: dict. Layers of another backbone that are used instead of own ones:
-            `embeddings`, `encoder` or both. Of a shared encoder, the first blocks are
+        shared: dict. Layers of another backbone to use instead of new ones:
+            `embeddings`, `encoder` or both. The first blocks of a shared encoder are
             applied, as many as `config` has.
 
     Call arguments:
@@ -54,10 +54,10 @@ class AlbertBackbone(ConfiguredModel):
             `hidden_states`, the projected embeddings and every block's output, each
             `[B, T, D]`.
         output_attentions: bool. Adds `attentions`, every block's `[B, N, T, T]`.
-        before_pooler: function or None, only used with `pooled_only`. Applied to what
-            the pooler reads, such as a dropout.
+        before_pooler: function or None, only used with `pooled_only`. Applied to the
+            pooler's input, such as a dropout.
         pooled_only: bool. Returns `pooled_output` alone, `[*places.shape, D]`. The
-            same values, for less: the last block is computed for `[CLS]` only.
+            values are the same, but the last block is computed for `[CLS]` only.
 
     Returns:
         dict with `sequence_output` `[B, T, D]` and, with a pooler, `pooled_output`
@@ -159,7 +159,7 @@ class AlbertBackbone(ConfiguredModel):
         return outputs
 
     def mask_of(self, inputs):
-        """Returns the padding mask of inputs; None if every token is real."""
+        """Returns the padding mask of inputs, or None if every token is real."""
         mask = inputs.get(features.PADDING_MASK)
         infer = self.pad_id is not None and features.PACK_IDS not in inputs
         if mask is None and infer:
@@ -191,7 +191,7 @@ class AlbertBackbone(ConfiguredModel):
         return Readers(flat, flat // T), ops.shape(places)
 
     def compute_output_shape(self, input_shape):
-        """Returns the shapes of the outputs that are always there, for `summary()`."""
+        """Returns the shapes of the unconditional outputs, for `summary()`."""
         shapes = {"sequence_output": (*input_shape, self.config.hidden_size)}
         if self.pooler is not None:
             shapes["pooled_output"] = (input_shape[0], self.config.hidden_size)
@@ -210,8 +210,8 @@ class HeadModel(ConfiguredModel):
     """A backbone with layers on top of it, which a subclass adds.
 
     Args:
-        add_pooler: bool. Whether the backbone has a pooler. Models whose head reads
-            none may have one nevertheless, which checkpoints then keep.
+        add_pooler: bool. Whether the backbone has a pooler. Models whose head does not
+            read it may have one nevertheless, which checkpoints then keep.
         shared: dict. See `AlbertBackbone`.
         others: See `ConfiguredModel`.
     """

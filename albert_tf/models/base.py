@@ -1,4 +1,4 @@
-"""Defines what all models share: a config, eager building, serialization.
+"""Defines the base of all models: a config, eager building, serialization.
 
 Legend: `B` batch, `T` sequence.
 """
@@ -19,7 +19,7 @@ from albert_tf.errors import UntrainedWeightsWarning
 from albert_tf.layers.embedding import check_segments
 from albert_tf.layers.ops import Configured
 
-# Input names of Hugging Face and of the original -> ours.
+# Our input names, by the names of Hugging Face and of the original.
 _OTHER_NAMES = {
     features.INPUT_IDS: features.TOKEN_IDS,
     "token_type_ids": features.SEGMENT_IDS,
@@ -27,7 +27,7 @@ _OTHER_NAMES = {
     features.INPUT_MASK: features.PADDING_MASK,
 }
 
-# What is set after construction, and stored in the config of a model.
+# Attributes set after construction, and stored in the config of a model.
 _STATE = ("labels", "problem_type", "max_seq_length", "task", "pad_id")
 
 
@@ -44,7 +44,8 @@ class ConfiguredModel(Configured, keras.Model):
             `predict` receive into inputs. Set by `from_pretrained`.
         labels: sequence of str or None. Names of the classes.
         max_seq_length: int or None. Length of rows in fine-tuning.
-        task: dict or None. What the model was fine-tuned on; see `tasks.saved`.
+        task: dict or None. The task that the model was fine-tuned on; see
+            `tasks.saved`.
         loaded_from: str or None. Local path of the files that `from_pretrained` read.
     """
 
@@ -57,7 +58,7 @@ class ConfiguredModel(Configured, keras.Model):
             raise ValueError(
                 f"config must be an AlbertConfig, received {type(config).__name__}"
             )
-        # Keras would round ids that are floats to the precision of the dtype policy.
+        # Keras would round float ids to the precision of the dtype policy.
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.seed = seed
@@ -88,9 +89,9 @@ class ConfiguredModel(Configured, keras.Model):
     def pad_id(self) -> int | None:
         """The token id that pads rows; used only for inputs without `padding_mask`.
 
-        A config does not name it, since vocabularies differ (0 for ALBERT and BERT, 1
-        for byte-level BPE, where 0 is `[CLS]`). A model loaded together with a
-        tokenizer has the tokenizer's; others have None until it is set.
+        A config does not contain it, since vocabularies differ (0 for ALBERT and BERT,
+        1 for byte-level BPE, where 0 is `[CLS]`). A model loaded together with a
+        tokenizer uses the tokenizer's; others have None until it is set.
         """
         return getattr(self, "backbone", self)._pad_id
 
@@ -106,7 +107,7 @@ class ConfiguredModel(Configured, keras.Model):
     def mark_untrained(self, names: Iterable[str] | None = None) -> None:
         """Marks weights, by default all, as having initial values.
 
-        `predict` warns once of them until `fit`.
+        `predict` warns once about them until `fit`.
         """
         self._untrained = frozenset(weight_names(self) if names is None else names)
         self._has_warned = False
@@ -120,26 +121,26 @@ class ConfiguredModel(Configured, keras.Model):
         Raises:
             UsageError: If the model has no such label.
         """
-        # By name, even what was given by its place.
-        given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
-        data = given.get("validation_data")
+        # By name, including positional arguments.
+        arguments = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
+        data = arguments.get("validation_data")
         if isinstance(data, tuple | list):
             x_dev, *labels = data
             labels[:1] = map(self._targets, labels[:1])
-            given["validation_data"] = (self._encoded(x_dev), *labels)
+            arguments["validation_data"] = (self._encoded(x_dev), *labels)
         elif data is not None:
-            given["validation_data"] = self._encoded(data)
+            arguments["validation_data"] = self._encoded(data)
         weights = weight_names(self) if self._untrained else {}
         before = {k: ops.convert_to_numpy(weights[k]) for k in self._untrained}
-        given |= {"x": self._encoded(x), "y": self._targets(y)}
-        history = super().fit(**given)
-        # What the loss does not read keeps its values.
+        arguments |= {"x": self._encoded(x), "y": self._targets(y)}
+        history = super().fit(**arguments)
+        # Weights that the loss does not read keep their values.
         after = {k: ops.convert_to_numpy(weights[k]) for k in before}
         self.mark_untrained(k for k in before if (before[k] == after[k]).all())
         return history
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
-        """Loads weights, as `keras.Model.load_weights`: all, unless some may differ."""
+        """Loads all weights, as `keras.Model.load_weights`, unless some may differ."""
         super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
         if not skip_mismatch:
             self.mark_untrained(())
@@ -169,11 +170,11 @@ class ConfiguredModel(Configured, keras.Model):
         Args:
             filepath: str or path. Where to write.
             input_signature: See `keras.Model.export`. Default: a dict of `token_ids`,
-                `segment_ids`, `padding_mask` and what else the model needs.
+                `segment_ids`, `padding_mask` and all other required inputs.
             args, kwargs: See `keras.Model.export`.
         """
         if input_signature is None:
-            # Keras would derive it from `build`, which these models ran already.
+            # Keras would derive it from `build`, which these models have already run.
             shape = (None,) * self.input_rank
             names = (
                 features.TOKEN_IDS,
@@ -201,18 +202,18 @@ class ConfiguredModel(Configured, keras.Model):
         count = self.config.type_vocab_size
         if isinstance(x, dict) and features.SEGMENT_IDS in x:
             check_segments(x[features.SEGMENT_IDS], count)
-        if hasattr(x, "element_spec"):  # a data set of TensorFlow
+        if hasattr(x, "element_spec"):  # a TensorFlow dataset
             from albert_tf.kernels import assert_below
 
-            rule = f"segment_ids must be below type_vocab_size={count}"
-            return assert_below(x, features.SEGMENT_IDS, count, rule)
+            need = f"segment_ids must be below type_vocab_size={count}"
+            return assert_below(x, features.SEGMENT_IDS, count, need)
         return x
 
     def _targets(self, y):
         """Returns labels as an array, as Keras needs them with a dict of inputs."""
         if hasattr(y, "to_numpy"):  # pandas
             return y.to_numpy()
-        # A list of arrays is one for each output.
+        # A list of arrays has one array for each output.
         is_labels = isinstance(y, list) and y
         is_labels = is_labels and (isinstance(y[0], list) or not np.ndim(y[0]))
         return np.asarray(y) if is_labels else y
@@ -223,10 +224,10 @@ class ConfiguredModel(Configured, keras.Model):
             self.preprocessor.save_assets(dir_path)
 
     def load_assets(self, dir_path: str | None) -> None:
-        """Reads what `save_assets` wrote, if anything; called by Keras."""
+        """Reads the files of `save_assets`, if there are any; called by Keras."""
         if dir_path is not None:
-            found = albert_tf._loader().Preprocessor.load_assets(dir_path)
-            self.preprocessor = found
+            preprocessor = albert_tf._loader().Preprocessor.load_assets(dir_path)
+            self.preprocessor = preprocessor
 
     def get_config(self):
         config = {
@@ -235,9 +236,9 @@ class ConfiguredModel(Configured, keras.Model):
             "config": self.config.to_dict(),
             "seed": self.seed,
         }
-        # Only what was set after construction, so that other configs stay as they are.
+        # Only attributes set after construction, so that other configs stay unchanged.
         layers = _layers_by_name(self).items()
-        # Layers without weights have no lasting name.
+        # Layers without weights have no stable name.
         frozen = [name for name, x in layers if x.weights and not x.trainable]
         state = {"frozen": frozen, **{name: getattr(self, name) for name in _STATE}}
         state["labels"] = list(self.labels or ())
@@ -263,7 +264,7 @@ class ConfiguredModel(Configured, keras.Model):
 
 
 def _layers_by_name(model: keras.Model) -> dict[str, keras.layers.Layer]:
-    """Returns the model under "" and its layers, those of its backbone included."""
+    """Returns the model, under "", and its layers, including its backbone's."""
     layers = {"": model, **{layer.name: layer for layer in model.layers}}
     backbone = getattr(model, "backbone", None)
     for layer in backbone.layers if backbone is not None else ():
@@ -274,16 +275,12 @@ def _layers_by_name(model: keras.Model) -> dict[str, keras.layers.Layer]:
 def as_inputs(inputs, *needed: str) -> dict:
     """Returns the dict of input tensors; a single tensor becomes `token_ids`.
 
-    Whole numbers given as floats become int32. Keras itself does so in `fit` under a
-    strategy, where it builds models with stand-ins of dtype float32.
-
-    Args:
-        inputs: dict or tensor. The model's inputs.
-        *needed: str. Required keys besides `token_ids`.
+    Whole numbers given as floats become int32. Keras itself passes them in `fit` under
+    a strategy, where it builds models with float32 placeholders.
 
     Raises:
-        ValueError: If a key is missing, or is another package's name for an input,
-            which would be ignored.
+        ValueError: If a needed key is missing, or a key is another package's name for
+            an input, which would be ignored.
     """
     if not isinstance(inputs, dict):
         if isinstance(inputs, (list, tuple)):
@@ -303,12 +300,7 @@ def as_inputs(inputs, *needed: str) -> dict:
 def without_padding(token_ids, pad_id: int):
     """Returns the mask of rows that are padded at the end.
 
-    Args:
-        token_ids: int `[B, T]`.
-        pad_id: int. The id that pads rows.
-
-    Returns:
-        int32 `[B, T]`: 0 for the last ids of a row if they equal `pad_id`, else 1.
+    It is int32 `[B, T]`: 0 for the last ids of a row if they equal `pad_id`, else 1.
     """
     real = ops.cast(ops.not_equal(token_ids, pad_id), "int32")
     later = ops.flip(ops.cumsum(ops.flip(real, axis=1), axis=1), axis=1)
@@ -318,11 +310,10 @@ def without_padding(token_ids, pad_id: int):
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns the model's weights by canonical names, in the order of creation.
 
-    A name is the variable's path without the model's own name, such as
-    `backbone/encoder/attention_0/query/kernel`; it does not depend on how the user
-    named the model. A model inside it, such as `generator`, puts its attribute before
-    names of its own. What two of them share has the first one's name. Seeds of random
-    generators are not weights.
+    A name is the variable's path without the model's own name, which users choose, such
+    as `backbone/encoder/attention_0/query/kernel`. A model inside it, such as
+    `generator`, adds its attribute as a prefix. A weight that two of them share has the
+    first one's name. Seeds of random generators are not weights.
     """
     # Keras starts a path with the name of the model that built the variable: a
     # backbone's variables begin with "backbone", a head's with the model's name.

@@ -36,8 +36,8 @@ class _Classifier(HeadModel):
         fixed = HEADS[self.head].fixed_labels
         num_labels = fixed if num_labels is None else num_labels
         fits = num_labels == fixed if fixed else (num_labels or 0) >= 1
-        rule = f"num_labels must be {fixed or 'positive'}"
-        require(fits, rule, num_labels, error=ValueError)
+        need = f"num_labels must be {fixed or 'positive'}"
+        require(fits, need, num_labels, error=ValueError)
         self.num_labels = num_labels
         super().__init__(config, **kwargs)
 
@@ -45,7 +45,7 @@ class _Classifier(HeadModel):
         rate = self.config.classifier_dropout_prob if self.has_dropout else 0.0
         self.dropout = self.add_dropout(rate, 6)
         self.classifier = self.add_dense(self.num_labels, "classifier", 7)
-        # Not of the class, where PyTorch would find it before the layer.
+        # Not a class attribute, which PyTorch would find before the layer.
         self.pooler_dropout = None
 
     def build(self, input_shape=None):
@@ -72,8 +72,8 @@ class _Classifier(HeadModel):
             x = self.backbone(inputs, **run)["sequence_output"]
             places = inputs.get(features.PLACES)
             x = x if places is None else gather_places(x, places)
-        # So that an example has the same mask wherever it stands in packed rows, the
-        # tokens are gathered first.
+        # The tokens are gathered first, so that the mask of an example does not depend
+        # on its place in packed rows.
         x = self.dropout(x, training=training, seeds=seeds)
         return ops.cast(self.classifier(x), "float32")
 
@@ -87,7 +87,7 @@ class AlbertTextClassifier(_Classifier):
 
     Args:
         config: `AlbertConfig`. `classifier_dropout_prob` is applied to the pooled
-            output; of the families `roberta` and `electra` also to what is pooled.
+            output; in the families `roberta` and `electra` also to the pooler's input.
         num_labels: int. `C`; 1 for regression.
         num_exits: int. Number of exits, classifiers on the layers before the last:
             none, or one on each of them. `call` does not use them; see
@@ -125,8 +125,8 @@ class AlbertTextClassifier(_Classifier):
         **kwargs,
     ):
         most = config.num_hidden_layers - 1
-        rule = f"num_exits must be 0 or {most}, one for each layer but the last"
-        require(num_exits in (0, most), rule, num_exits, error=ValueError)
+        need = f"num_exits must be 0 or {most}, one for each layer but the last"
+        require(num_exits in (0, most), need, num_exits, error=ValueError)
         self.num_exits = num_exits
         super().__init__(config, num_labels=num_labels, **kwargs)
 
@@ -153,12 +153,12 @@ class AlbertTextClassifier(_Classifier):
         super().build(input_shape)
 
     def _targets(self, y):
-        """Replaces names of classes by their indices, and checks that these exist."""
+        """Replaces names of classes by their indices, and checks that they exist."""
         y = super()._targets(y)
         one_class = problem_type_of(self) == "single_label_classification"
         if not (isinstance(y, np.ndarray) and one_class and y.size == len(y)):
             return y
-        if y.dtype == object:  # of pandas; its values are what counts
+        if y.dtype == object:  # from pandas; use the values
             y = np.array(y.tolist())
         if y.dtype.kind in "iu":
             wrong = y[(y < 0) | (y >= self.num_labels)]
@@ -182,12 +182,8 @@ class AlbertTextClassifier(_Classifier):
     def every_exit(self, inputs, training=False, seeds=None) -> dict:
         """Returns the logits after every layer, to train exits on.
 
-        Args:
-            inputs, training, seeds: As for `call`.
-
-        Returns:
-            dict with `logits`, as `call` returns them, and `exit_logits`, a tuple of
-            those of each exit.
+        They are `logits`, as `call` returns them, and `exit_logits`, a tuple with the
+        logits of each exit.
         """
         inputs = as_inputs(inputs)
         run = {"training": training, "seeds": seeds}
@@ -222,7 +218,7 @@ class AlbertTokenClassifier(_Classifier):
         seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
-        inputs: dict as for `AlbertBackbone`. With `places` int32 `[U, L]`, numbers of
+        inputs: dict as for `AlbertBackbone`. With `places` int32 `[U, L]`, indices into
             the flattened rows, only these tokens are classified: `[U, L, C]`.
         training, seeds: As for `AlbertBackbone`.
 
@@ -314,15 +310,10 @@ class AlbertMultipleChoice(_Classifier):
 
 
 def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:
-    """Returns the names of a text classifier's classes.
+    """Returns the names of a text classifier's classes, or the ones that replace them.
 
-    Args:
-        model: keras.Model. The classifier.
-        labels: sequence of str or None. Names that replace the model's own.
-
-    Raises:
-        UsageError: If the model is not a text classifier, or the number of names is
-            not its number of labels.
+    Raises `UsageError` if the model is not a text classifier, or the number of names is
+    not its number of labels.
     """
     num_labels = getattr(model, "num_labels", None)
     if num_labels is None or not getattr(model, "reads_pooler", False):

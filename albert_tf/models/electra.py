@@ -1,8 +1,8 @@
 """Pretrains a discriminator with the replacements that a small generator draws.
 
 ELECTRA, arXiv:2003.10555, section 2: a masked LM, the generator, fills the masked
-positions with tokens drawn from its distribution, and the discriminator tells of every
-token whether it was replaced.
+positions with tokens drawn from its distribution, and the discriminator predicts for
+every token whether it was replaced.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
 """
@@ -28,14 +28,14 @@ _NEVER = -1e4  # added to a logit: its probability becomes 0
 
 @keras.saving.register_keras_serializable("albert_tf")
 class ElectraPretrainer(HeadModel):
-    """A generator and a discriminator, which are trained together.
+    """A generator and a discriminator that are trained together.
 
     The backbone is the discriminator's. `generator` is an `AlbertMaskedLM`. No gradient
     passes through the drawn tokens, so the discriminator's loss reaches the generator
-    only by weights that both read.
+    only through weights that both read.
 
     Args:
-        config: `AlbertConfig`. Of the discriminator, and by `generator_config` of the
+        config: `AlbertConfig`. For the discriminator, and by `generator_config` for the
             generator. With `sharing="all"`, each has one block.
         generator_size: float. Width of the generator as a share of the discriminator's.
         generator_layers: float. The same for its number of layers.
@@ -99,22 +99,22 @@ class ElectraPretrainer(HeadModel):
         disallow_correct: bool = False,
         **kwargs,
     ):
-        known = f"embedding_sharing must be one of {', '.join(EMBEDDING_SHARING)}"
+        choices = f"embedding_sharing must be one of {', '.join(EMBEDDING_SHARING)}"
         fits = embedding_sharing in EMBEDDING_SHARING
-        require(fits, known, embedding_sharing)
-        given = {"generator_size": generator_size, "generator_layers": generator_layers}
-        for name, value in {**given, "temperature": temperature}.items():
+        require(fits, choices, embedding_sharing)
+        sizes = {"generator_size": generator_size, "generator_layers": generator_layers}
+        for name, value in {**sizes, "temperature": temperature}.items():
             fits = isinstance(value, numbers.Real) and value > 0
             require(fits, f"{name} must be a positive number", value)
         if share_encoder:
-            rule = "share_encoder: generator_size must be 1, as both are of one width"
-            require(generator_size == 1, rule, generator_size)
-            rule = "share_encoder: generator_layers must be at most 1"
-            require(generator_layers <= 1, rule, generator_layers)
+            need = "share_encoder: generator_size must be 1, as both are of one width"
+            require(generator_size == 1, need, generator_size)
+            need = "share_encoder: generator_layers must be at most 1"
+            require(generator_layers <= 1, need, generator_layers)
             one_block = config.sharing == "all" and config.num_hidden_groups == 1
-            rule = "share_encoder needs sharing='all' and one group"
-            given = f"{config.sharing}, {config.num_hidden_groups}"
-            require(one_block, rule, given)
+            need = "share_encoder needs sharing='all' and one group"
+            received = f"{config.sharing}, {config.num_hidden_groups}"
+            require(one_block, need, received)
         self.generator_size = generator_size
         self.generator_layers = generator_layers
         self.embedding_sharing = embedding_sharing
@@ -159,13 +159,13 @@ class ElectraPretrainer(HeadModel):
     def call(self, inputs, training=False, seeds=None):
         draws = inputs.get(features.SAMPLE_DRAWS) if isinstance(inputs, dict) else None
         inputs = as_inputs(inputs, *self.needed_inputs)
-        # Not by its ids: the two nets read different ones.
+        # Computed once from the inputs, because the two nets read different ids.
         mask = self.backbone.mask_of(inputs)
         if mask is not None:
             inputs = {**inputs, features.PADDING_MASK: mask}
         logits = self.generator(inputs, training=training, seeds=seeds)
         drawable, offset = logits, self.config.position_offset
-        if offset:  # a drawn <pad> would shift the positions after it
+        if offset:  # a drawn <pad> would shift later positions
             drawable = logits + _NEVER * ops.one_hot(
                 offset - 1, logits.shape[-1], dtype=logits.dtype
             )
@@ -192,20 +192,17 @@ class ElectraPretrainer(HeadModel):
 
 
 def sample(logits, draws, temperature: float = 1.0, never=None):
-    """Draws tokens from `softmax(logits / temperature)`, without a gradient.
+    """Draws int32 `[B, P]` from `softmax(logits / temperature)`, without a gradient.
 
-    A uniform number picks the token whose interval of the cumulative softmax it falls
-    into: the distribution of the original's Gumbel noise, with one number for each
+    A uniform number picks the token whose interval of the cumulative softmax contains
+    it: the distribution of the original's Gumbel noise, with one number for each
     prediction instead of `V`.
 
     Args:
         logits: float `[B, P, V]`.
         draws: float32 `[B, P]` in [0, 1).
         temperature: float. Below 1, probable tokens become more probable.
-        never: int `[B, P]` or None. Tokens that are not to be drawn.
-
-    Returns:
-        int32 `[B, P]`.
+        never: int `[B, P]` or None. Tokens that must not be drawn.
     """
     logits = ops.cast(ops.stop_gradient(logits), "float32") / temperature
     if never is not None:
@@ -214,18 +211,15 @@ def sample(logits, draws, temperature: float = 1.0, never=None):
     total = cumulative[..., -1:]  # almost 1
     place = ops.expand_dims(ops.cast(draws, "float32"), -1) * total
     passed = ops.sum(ops.cast(cumulative <= place, "int32"), axis=-1)
-    # If rounding makes the place the total, the last token with a probability.
+    # If rounding makes the place equal to the total, take the last possible token.
     last = ops.sum(ops.cast(cumulative < total, "int32"), axis=-1)
     return ops.minimum(passed, last)
 
 
 def put_in(inputs, drawn):
-    """Puts drawn tokens where tokens were masked.
+    """Puts drawn tokens int32 `[B, P]` at the masked positions, which are distinct.
 
-    Args:
-        inputs: dict. See `ElectraPretrainer`. No position is masked twice.
-        drawn: int32 `[B, P]`. One token for each prediction; those of weight 0 are left
-            out.
+    Drawn tokens of weight 0 are ignored.
 
     Returns:
         int32 `[B, T]` each: the ids with the drawn tokens, and 1 where they differ from
@@ -243,6 +237,6 @@ def put_in(inputs, drawn):
         values = ops.reshape(ops.where(used, ops.cast(values, "int32"), 0), (-1,))
         return ops.reshape(ops.segment_sum(values, rows, B * T), (B, T))
 
-    # Sums, so that the zeros of unused predictions, all at position 0, change nothing.
+    # Use sums, so that unused predictions, zeros at position 0, have no effect.
     ids = ops.cast(ids, "int32")
     return ids + at_positions(drawn - ops.cast(now, "int32")), at_positions(differs)

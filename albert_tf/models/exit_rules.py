@@ -1,4 +1,4 @@
-"""When a classifier with exits stops: `entropy:0.3`, `patience:3` or `layers:6`."""
+"""Rules for when a classifier stops: `entropy:0.3`, `patience:3` or `layers:6`."""
 
 import contextlib
 import dataclasses
@@ -16,15 +16,14 @@ RULE_HELP = (
 
 @dataclasses.dataclass(frozen=True)
 class ExitRule:
-    """A rule that says after which layer a row has its answer.
+    """A rule for the layer after which a row has its answer.
 
     Args:
         kind: str. `"entropy"`: after the first layer where the entropy of the
             probabilities, in nats and not normalized, is below `value` (DeeBERT).
-            `"patience"`: once `value` layers in a row have predicted what the layer
-            before them did (PABEE). `"layers"`: after `value` layers. Without an
-            earlier exit, all of them stop after the last layer.
-        value: float or int.
+            `"patience"`: once `value` consecutive layers have predicted the same as the
+            layer before them (PABEE). `"layers"`: after `value` layers. Without an
+            earlier exit, rows stop after the last layer.
 
     Raises:
         UsageError: If one of them is invalid.
@@ -45,10 +44,9 @@ class ExitRule:
 
     @classmethod
     def parse(cls, text: "str | ExitRule") -> "ExitRule":
-        """Reads a rule such as `entropy:0.3`; a rule is returned as it is.
+        """Reads a rule such as `entropy:0.3`; a rule is returned unchanged.
 
-        Raises:
-            UsageError: If it is not a rule.
+        Raises `UsageError` if it is not a rule.
         """
         if isinstance(text, cls):
             return text
@@ -56,23 +54,15 @@ class ExitRule:
         number = None
         with contextlib.suppress(ValueError):
             number = float(value) if kind == ENTROPY else int(value)
-        known = kind in KINDS and number is not None
-        require(known, f"exit: expected {RULE_HELP}", text)
+        fits = kind in KINDS and number is not None
+        require(fits, f"exit: expected {RULE_HELP}", text)
         return cls(kind, number)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.value}"
 
     def check(self, num_layers: int, problem_type: str) -> None:
-        """Checks that a model can follow the rule.
-
-        Args:
-            num_layers: int. Its number of layers.
-            problem_type: str. What its logits mean.
-
-        Raises:
-            UsageError: If it cannot.
-        """
+        """Raises `UsageError` if a model with these layers and logits cannot use it."""
         if self.kind == ENTROPY and problem_type != "single_label_classification":
             raise UsageError(
                 "exit: entropy needs probabilities that sum to 1, so a single label, "
@@ -93,14 +83,9 @@ class ExitRule:
 
 
 def check_exit(exit: str | None, curve: str) -> ExitRule | None:
-    """Returns the rule of a command, which may instead measure all of them.
+    """Returns the rule of a command, or None; `curve`, if any, measures all rules.
 
-    Args:
-        exit: str or None. The rule, or None for none.
-        curve: str. The file for measurements, or an empty string.
-
-    Raises:
-        UsageError: If the rule is invalid, both are given, or the file is not JSON.
+    Raises `UsageError` if the rule is invalid, both are given, or the file is not JSON.
     """
     whole = "exit: exits_curve compares rules with the whole model"
     require(not curve or exit is None, whole, exit)

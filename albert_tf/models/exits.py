@@ -1,10 +1,9 @@
-"""Runs a text classifier that stops early, each row by itself.
+"""Runs a text classifier that stops early, separately for each row.
 
-The rows that go on are gathered after every layer where some may leave, so that the
-batch shrinks. Layers of no rows are run, not skipped.
+The remaining rows are gathered after every layer where some may leave, so that the
+batch shrinks. Layers without rows are run, not skipped.
 
-Legend: `B` batch, `b` rows that go on, `T` sequence, `D` hidden, `C` labels, `L`
-layers.
+Legend: `B` batch, `b` remaining rows, `T` sequence, `D` hidden, `C` labels, `L` layers.
 """
 
 from collections.abc import Callable
@@ -22,31 +21,31 @@ from albert_tf.models.base import as_inputs
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.exit_rules import ENTROPY, LAYERS, ExitRule
 
-# From inputs to the states `[B, T, D]` that the first block reads, to what is added to
-# the scores of attention, `[B, 1, 1, T]` or None, and to a function that applies a
-# block: from its number, states, addition and `first_only` to the new states, or to
-# those of the first tokens, `[b, D]`.
+# Maps inputs to the states `[B, T, D]` that the first block reads, to the bias of the
+# attention scores, `[B, 1, 1, T]` or None, and to a function that applies a block: it
+# maps index, states, bias and `first_only` to the new states, or only to the first
+# tokens' states `[b, D]`.
 Start = Callable[[dict[str, Any]], tuple[Any, Any, Callable[..., Any]]]
 
 
 class ElasticClassifier:
-    """Answers with as many layers as a rule, or each row's own number, says.
+    """Answers with as many layers as a rule, or each row's own number, demands.
 
     Args:
         model: `AlbertTextClassifier`. With exits.
-        rule: `ExitRule`, str or None. Read where rows have no number of their own.
+        rule: `ExitRule`, str or None. Used where rows have no number of their own.
         start: callable or None. Another computation of the encoder; see `Start`.
 
     Call arguments:
-        inputs: dict as for the model. Rows hold one text each, so that `places` is of
-            no use.
+        inputs: dict as for the model. Each row holds one text, so `places` are not
+            needed.
         training: bool. Must be false.
         num_layers: int32 `[B]` or None. Layers for each row, from 1 to `L`; takes
             precedence over the rule.
 
     Returns:
-        dict with `logits`, float32 `[B, C]`, and `num_layers`, int32 `[B]`: the layers
-        that each row has passed.
+        dict with `logits`, float32 `[B, C]`, and `num_layers`, int32 `[B]`: the number
+        of layers that each row has passed.
 
     Raises:
         UsageError: If the model has no exits, or cannot follow the rule.
@@ -89,7 +88,7 @@ class ElasticClassifier:
         state = () if by_rule else (num_layers,)
         x, bias, apply = self._start(inputs)
         rows = ops.arange(ops.shape(x)[0], dtype="int32")
-        left = []  # rows and logits of those that have left, with their layer
+        left = []  # indices and logits of rows that have left, with their layer
         blocks = self.model.config.inner_group_num
         for layer in range(1, last + 1):
             for number in range((layer - 1) * blocks, layer * blocks):
@@ -120,28 +119,28 @@ class ElasticClassifier:
         return ops.cast(model.classifier(model.backbone.pooler(first)), "float32")
 
     def _decide(self, layer, logits, state, by_rule):
-        """Returns which rows leave, None if none can, and what rows remember."""
+        """Returns the rows that leave, or None if none can, and the rows' new state."""
         if not by_rule:
             return ops.equal(state[0], layer), state
         if self.rule.kind == ENTROPY:
             return entropy_of(logits) < self.rule.value, state
         multi_label = self.problem_type == "multi_label_classification"
-        # Not Keras's argmax, which looks at bits: more operations for an export.
-        found = logits > 0 if multi_label else ops.top_k(logits, 1)[1][:, 0]
+        # Keras's argmax looks at bits, which adds operations to an export.
+        labels = logits > 0 if multi_label else ops.top_k(logits, 1)[1][:, 0]
         if not state:
-            return None, (found, ops.zeros_like(logits[:, 0], dtype="int32"))
+            return None, (labels, ops.zeros_like(logits[:, 0], dtype="int32"))
         before, count = state
-        same = ops.equal(found, before)
+        same = ops.equal(labels, before)
         same = ops.all(same, axis=-1) if multi_label else same
         count = ops.where(same, count + 1, 0)
-        # The first layer agrees with nothing.
+        # The first layer has no previous one to agree with.
         leaves = count >= self.rule.value if layer > self.rule.value else None
-        return leaves, (found, count)
+        return leaves, (labels, count)
 
 
 def entropy_of(logits):
     """Returns the entropy of softmax probabilities in nats, `[...]` of `[..., C]`."""
-    # Not from log(p), which is not finite where p is 0.
+    # log(p) would not be finite where p is 0.
     return -ops.sum(ops.softmax(logits) * ops.log_softmax(logits), axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""Models with a masked LM head: that alone, or with another pretraining head.
+"""Models with a masked LM head, alone or with another pretraining head.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `D` hidden, `K`
 examples in a row.
@@ -66,7 +66,7 @@ class AlbertMaskedLM(_WithMaskedLM):
 class AlbertPretrainer(_WithMaskedLM):
     """Masked language model and sentence order prediction (ALBERT, section 3.1).
 
-    What the two classes of a pair of segments mean is decided by the objective: with
+    The objective decides the meaning of the two classes of a pair of segments: with
     BERT's, `sop_logits` predict the next sentence.
 
     Args:
@@ -98,7 +98,7 @@ class AlbertPretrainer(_WithMaskedLM):
 
     def add_layers(self):
         super().add_layers()
-        # Without dropout, as in the original; Hugging Face's model has 0.1 here.
+        # No dropout, as in the original; Hugging Face's model has 0.1 here.
         self.sop_head = self.add_dense(2, "sop_head", 5)
 
     def build(self, input_shape=None):
@@ -142,8 +142,8 @@ class SpanBertPretrainer(_WithMaskedLM):
 
     Returns:
         dict with `mlm_logits` float32 `[B, P, V]` and `sequence_output`, and with
-        `sbo_logits` float32 `[B, P, V]` if the inputs have `mask_weights`: those of a
-        pretraining batch, while at inference only the masked LM is read.
+        `sbo_logits` float32 `[B, P, V]` if the inputs have `mask_weights`, as
+        pretraining batches do; at inference only the masked LM is needed.
 
     Raises:
         ValueError: If a size is not positive.
@@ -171,8 +171,8 @@ class SpanBertPretrainer(_WithMaskedLM):
         self.max_span = max_span
         self.position_size = position_size
         for name in ("max_span", "position_size"):
-            size, rule = getattr(self, name), f"{name} must be a positive integer"
-            require(type(size) is int and size > 0, rule, size, error=ValueError)
+            size, need = getattr(self, name), f"{name} must be a positive integer"
+            require(type(size) is int and size > 0, need, size, error=ValueError)
         super().__init__(config, **kwargs)
 
     def add_layers(self):

@@ -14,7 +14,7 @@ from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
 
-_MASKED = -1e30  # the original's, see its `create_v2_model`
+_MASKED = -1e30  # as in the original's `create_v2_model`
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -45,15 +45,15 @@ class AlbertBeamQuestionAnswering(HeadModel):
         training, seeds: As for `AlbertBackbone`.
 
     Returns:
-        dict. With `start_positions`, in training or not, what the loss needs:
+        dict. With `start_positions`, in training or not, the tensors for the loss:
         `start_logits` and `end_logits`, float32 `[B, T]`, -1e30 where `p_mask` is 1
         (their log-softmax are the original's log-probabilities), and `cls_logits`,
         float32 `[B]`, high for unanswerable.
 
         Without them, the best answers: `start_log_probs` float32 and `start_index`
         int32 `[B, S]`, best first; `end_log_probs` and `end_index` `[B, S * E]`, where
-        end `j` of start `i` has the number `i * E + j`; and `cls_logits`. A row with
-        fewer than `S` or `E` tokens that can be part of an answer is filled up with
+        end `j` of start `i` has the index `i * E + j`; and `cls_logits`. A row with
+        fewer than `S` or `E` tokens that can be part of an answer is padded with
         others, whose log-probability is -1e30.
 
     Example:
@@ -77,8 +77,8 @@ class AlbertBeamQuestionAnswering(HeadModel):
     ):
         for name, value in (("start_n_top", start_n_top), ("end_n_top", end_n_top)):
             fits = type(value) is int and value >= 1
-            rule = f"{name} must be a positive integer"
-            require(fits, rule, value, error=ValueError)
+            need = f"{name} must be a positive integer"
+            require(fits, need, value, error=ValueError)
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         super().__init__(config, **kwargs)
@@ -95,7 +95,7 @@ class AlbertBeamQuestionAnswering(HeadModel):
     def build(self, input_shape=None):
         if self.built:
             return
-        # With the shapes of their inputs, `summary()` knows those of the outputs.
+        # From the shapes of their inputs, `summary()` derives the outputs' shapes.
         tokens = (None, None, self.config.hidden_size)
         rows = tokens[1:]
         self.start_head.build(tokens)
@@ -176,7 +176,7 @@ def _mask(logits, p_mask):
 
 def _best(log_probs, count: int):
     """Returns the `count` best of `[..., T]` and their int32 indices, best first."""
-    # More places than tokens would be an error: a short row is filled up.
+    # `top_k` of more places than tokens is an error, so a short row is padded.
     pads = [(0, 0)] * (len(log_probs.shape) - 1) + [(0, count)]
     padded = ops.pad(log_probs, pads, constant_values=_MASKED)
     values, index = ops.top_k(padded, count)

@@ -1,7 +1,7 @@
 """Objectives of fine-tuning: one for each kind of answer, as sums and counts.
 
-Sums and counts add up over micro-batches and replicas. `training.tensorflow.step` takes
-these objectives as it takes those of pretraining. All computations are in float32.
+Sums and counts add up over micro-batches and replicas. `training.tensorflow.step` uses
+these objectives like the ones of pretraining. All computations are in float32.
 
 Legend: `U` examples, `C` labels, `K` choices, `L` words or layers, `B` rows, `T` tokens
 """
@@ -18,81 +18,55 @@ from albert_tf.errors import require
 from albert_tf.heads import FROZEN, JOINT, NONE
 from albert_tf.objectives.terms import cross_entropy
 
-_MASKED = -1e30  # finite, so that no gradient becomes nan
+_MASKED = -1e30  # finite, so that no gradient becomes NaN
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningObjective:
-    """Means over the answers of a batch; a subclass says which, by `values`."""
+    """Means over the answers of a batch, which a subclass defines by `values`."""
 
-    # Names of the means, the loss that is differentiated first.
+    # Names of the means; the first is the loss that is differentiated.
     measures: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
 
     @property
     def sum_names(self) -> tuple[str, ...]:
-        """Names of what `sums` returns."""
+        """Names of the results of `sums`."""
         return (*(f"{name}_sum" for name in self.measures), "count")
 
     @property
     def shown(self) -> dict[str, str]:
-        """Metrics that a progress bar has room for, with short names."""
+        """Metrics for the progress bar, with short names."""
         accuracies = [name for name in self.measures if name.endswith("accuracy")]
         return {n: n.replace("accuracy", "acc") for n in ("loss", *accuracies[:2])}
 
     def values(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what is summed, by measure: float32 tensors of any shape."""
+        """Returns the values to sum, by measure: float32 tensors of any shape."""
         raise NotImplementedError
 
     def weights(self, batch: Mapping[str, Any]):
-        """Returns the number of answers of a batch, which losses are divided by.
-
-        Args:
-            batch: dict. A batch, or a part of it: the numbers of the parts add up.
-
-        Returns:
-            float32 scalar.
-        """
+        """Returns the number of answers as float32; parts of a batch add up."""
         return number_of(batch[features.LABELS])
 
     def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the sums of a batch or of a part of it.
-
-        Args:
-            outputs: Outputs of the model.
-            batch: dict. The batch that the outputs belong to.
-
-        Returns:
-            dict of float32 scalars by `sum_names`.
-        """
+        """Returns the sums of a batch or a part of it, float32 by `sum_names`."""
         values = self.values(outputs, batch)
         sums = {f"{name}_sum": ops.sum(values[name]) for name in self.measures}
         return {**sums, "count": self.weights(batch)}
 
     def loss(self, sums: Mapping[str, Any], weights):
-        """Returns the loss to differentiate: the share that some sums have in it.
+        """Returns the loss to differentiate: the share of a part's sums in it.
 
-        Args:
-            sums: dict. `sums` of a part of a batch.
-            weights: float32 scalar. `weights` of the whole batch.
+        The weights, a float32 scalar, belong to the whole batch.
         """
         return sums["loss_sum"] / ops.maximum(weights, 1.0)
 
     def metrics(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
-        """Returns the means, as Python numbers.
-
-        Args:
-            sums: dict of scalars. `sums`, possibly added up over batches.
-        """
+        """Returns the means as Python numbers; `sums` may span several batches."""
         count = max(float(sums["count"]), 1.0)
         return {name: float(sums[f"{name}_sum"]) / count for name in self.measures}
 
     def describe(self, step: int, values: Mapping[str, float]) -> str:
-        """Returns one line for people about an evaluation.
-
-        Args:
-            step: int. Number of updates of the weights.
-            values: dict. Metrics of the evaluation, the objective's or the task's.
-        """
+        """Returns one line for people about the metrics of an evaluation."""
         parts = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in values.items()]
         return f"step {step}: eval {', '.join(parts)}"
 
@@ -115,17 +89,13 @@ def number_of(labels):
 
 @dataclasses.dataclass(frozen=True)
 class _Classes(FinetuningObjective):
-    """Weights and smoothing of classes.
+    """Weights `w` of classes, empty for all 1, and smoothing `s` in `[0, 1)`.
 
     The loss of an example is `w[y] * CE`, and the batch's is the sum divided by the
     number of examples, as in Keras's `fit` with `class_weight` (torch's
-    `CrossEntropyLoss` divides by the sum of their weights). Smoothing is that of
-    Keras's `CategoricalCrossentropy`: the target is `1 - s + s / C` for the correct
-    class and `s / C` for the others.
-
-    Args:
-        class_weights: sequence of float. `w`, one per class; empty for all 1.
-        label_smoothing: float in `[0, 1)`. `s`.
+    `CrossEntropyLoss` divides by the sum of their weights). Smoothing follows Keras's
+    `CategoricalCrossentropy`: the target is `1 - s + s / C` for the correct class and
+    `s / C` for the others.
     """
 
     class_weights: tuple[float, ...] = ()
@@ -136,7 +106,7 @@ class _Classes(FinetuningObjective):
         logits = ops.cast(logits, "float32")
         losses = cross_entropy(logits, labels)
         if self.label_smoothing:
-            # The mean over all classes of -log p.
+            # This is the mean of -log p over all classes.
             other = ops.logsumexp(logits, axis=-1) - ops.mean(logits, axis=-1)
             losses += self.label_smoothing * (other - losses)
         if not self.class_weights:
@@ -238,10 +208,9 @@ class Span(FinetuningObjective):
     Outputs: `start_logits` and `end_logits` `[B, T]`. Batch: `start_positions` and
     `end_positions` int32 `[B]`, `padding_mask` `[B, T]`.
 
-    Args:
-        mask_padding: bool. Whether padding is left out of the softmax, so that the loss
-            does not depend on the length that rows are padded to. The original and
-            transformers compute it over all `T` positions.
+    With `mask_padding`, padding is left out of the softmax, so that the loss does not
+    depend on the length that rows are padded to. The original and transformers compute
+    it over all `T` positions.
     """
 
     mask_padding: bool = True
@@ -271,7 +240,7 @@ class BeamSpan(Span):
     `0.5 * (start + end) + 0.5 * sigmoid cross-entropy`, the first part over the tokens
     that the model did not mask.
 
-    Outputs: those of `AlbertBeamQuestionAnswering` with `start_positions`. Batch:
+    Outputs: as `AlbertBeamQuestionAnswering` with `start_positions`. Batch:
     `start_positions`, `end_positions` and `is_impossible` int32 `[B]`.
     """
 
@@ -300,7 +269,7 @@ class BeamSpan(Span):
         }
 
 
-# By the head, or by what a text classifier's logits mean.
+# Keyed by the head, or by the problem type of a text classifier.
 _KINDS = {
     "single_label_classification": SingleLabel,
     "multi_label_classification": MultiLabel,
@@ -318,17 +287,13 @@ def for_task(
     class_weights: Sequence[float] = (),
     label_smoothing: float = 0.0,
 ) -> FinetuningObjective:
-    """Returns the objective that a head is fine-tuned with.
+    """Returns the objective that a head, named in `heads.HEADS`, is fine-tuned with.
 
-    Args:
-        head: str. One of `heads.HEADS`.
-        problem_type: str or None. Of a text classifier; None for a single label.
-        class_weights: sequence of float. Weights of the classes; empty for all 1.
-        label_smoothing: float in `[0, 1)`.
+    The problem type of a text classifier is None for a single label. Class weights are
+    empty for all 1, smoothing is in `[0, 1)`.
 
     Raises:
-        UsageError: If no objective fits, or its labels are not classes that can be
-            weighted or smoothed.
+        UsageError: If no objective fits, or its labels cannot be weighted or smoothed.
     """
     if head == "text_classifier":
         head = problem_type or "single_label_classification"
@@ -337,8 +302,8 @@ def for_task(
     if issubclass(kind, _Classes):
         return kind(tuple(class_weights), label_smoothing)
     name = "class_weights" if class_weights else "label_smoothing"
-    rule = f"{name}: {head} has no exclusive classes; leave it out"
-    require(not class_weights and not label_smoothing, rule)
+    need = f"{name}: {head} has no exclusive classes; leave it out"
+    require(not class_weights and not label_smoothing, need)
     return kind()
 
 
@@ -351,18 +316,13 @@ class WithExits(FinetuningObjective):
     """The losses of all layers' classifiers in place of the last one's.
 
     "joint" is the mean of the `L` losses, weighted by the index of the layer (PABEE,
-    arXiv:2006.04152, section 3.2). "frozen" is the mean of the losses of the exits
-    alone (the second stage of DeeBERT, arXiv:2004.12993, section 3.2): the rest of the
-    model does not depend on it.
+    arXiv:2006.04152, section 3.2). "frozen" is the mean of the `L - 1` exits' losses
+    (the second stage of DeeBERT, arXiv:2004.12993, section 3.2), on which the rest of
+    the model does not depend.
 
     Outputs: `logits`, as `task` takes them, and `exit_logits`, a tuple of such logits.
-    Metrics besides `loss` and the task's: `final_loss`, that of the last layer, and
+    Metrics besides `loss` and the task's: `final_loss`, of the last layer, and
     `exit_1_loss` and so on.
-
-    Args:
-        task: `FinetuningObjective`. Of a text classifier without exits.
-        num_exits: int. `L - 1`.
-        mode: str. "joint" or "frozen".
     """
 
     task: FinetuningObjective
@@ -371,7 +331,7 @@ class WithExits(FinetuningObjective):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the means, the loss that is differentiated first."""
+        """Names of the means; the first is the loss that is differentiated."""
         exits = [f"exit_{layer}_loss" for layer in range(1, self.num_exits + 1)]
         return (*self.task.measures, "final_loss", *exits)
 
@@ -398,5 +358,5 @@ class WithExits(FinetuningObjective):
 def with_exits(
     task: FinetuningObjective, num_exits: int, mode: str
 ) -> FinetuningObjective:
-    """Returns the objective of a run: that of its task if no exits are trained."""
+    """Returns the objective of a run, which is its task's if no exits are trained."""
     return task if mode == NONE else WithExits(task, num_exits, mode)

@@ -1,10 +1,10 @@
 """Pretraining objectives, by the name that `--objective` takes.
 
-A step, a loop, a picture or a table calls the objective and names no loss itself. All
+Steps, loops, pictures and tables call the objective and name no loss themselves. All
 losses are sums and counts, so that they add up over micro-batches and replicas. They
-are those of the original's `get_masked_lm_output` and `get_sentence_order_output`, of
-google-research/bert's `get_next_sentence_output` and of facebookresearch/SpanBERT's
-`pair_target_predictions`, added without weights, and those of google-research/electra's
+follow the original's `get_masked_lm_output` and `get_sentence_order_output`,
+google-research/bert's `get_next_sentence_output` and facebookresearch/SpanBERT's
+`pair_target_predictions`, added without weights, and google-research/electra's
 `PretrainingModel`, with its weights.
 """
 
@@ -26,13 +26,12 @@ class Objective:
 
     Args:
         name: str. Its value of `--objective`.
-        terms: tuple of `Term`.
         pair_policies: tuple of str. Values of `--pair_policy` of
-            `create_pretraining_data` whose labels mean what this objective learns, or
-            whose records have none.
+            `create_pretraining_data` whose labels have the meaning that this objective
+            learns, or whose records have none.
         head: str. Head of the model that is trained, a name of `heads.HEADS`.
-        settings: dict. What a run's settings are, where they are not given; or
-            functions that say it, given all settings.
+        settings: dict. Default values of a run's settings; or functions of all settings
+            that return them.
         own_settings: tuple of str. Settings that no other objective reads.
         chooses_masks: bool. Whether it cannot learn from records that hold masks,
             because the masks must be of a certain kind.
@@ -50,7 +49,7 @@ class Objective:
 
     @property
     def sum_names(self) -> tuple[str, ...]:
-        """Names of what `sums` returns."""
+        """Names of the results of `sums`."""
         return tuple(name for term in self.terms for name in term.sum_names)
 
     @property
@@ -66,14 +65,14 @@ class Objective:
         return ("loss", *losses, *(name for t in self.terms for name in t.scores))
 
     def complete(self, settings: Any) -> Any:
-        """Returns settings, a dataclass, with its own where they are None."""
+        """Fills fields of settings, a dataclass, that are None."""
         missing = (name for name in self.settings if getattr(settings, name) is None)
         values = {name: self.settings[name] for name in missing}
-        known = {k: v(settings) if callable(v) else v for k, v in values.items()}
-        return dataclasses.replace(settings, **known)
+        complete = {k: v(settings) if callable(v) else v for k, v in values.items()}
+        return dataclasses.replace(settings, **complete)
 
     def with_pair_weight(self, weight: float) -> "Objective":
-        """Returns the objective with another factor of the loss about pairs."""
+        """Returns the objective with another weight of the loss about pairs."""
         terms = (
             dataclasses.replace(term, loss_weight=weight) if term.optional else term
             for term in self.terms
@@ -81,7 +80,7 @@ class Objective:
         return dataclasses.replace(self, terms=tuple(terms))
 
     def with_span_targets(self, targets: SpanTargets) -> "Objective":
-        """Returns the objective with other tokens predicted from their span's ends."""
+        """Returns the objective with other tokens for the span boundary loss."""
         terms = (
             dataclasses.replace(term, weights=targets)
             if isinstance(term.weights, SpanTargets)
@@ -91,20 +90,16 @@ class Objective:
         return dataclasses.replace(self, terms=tuple(terms))
 
     def by_name(self, outputs: Any) -> Mapping[str, Any]:
-        """Returns outputs as a dict; a model with a single one gives it without."""
+        """Returns outputs as a dict; a model with a single output returns it alone."""
         if isinstance(outputs, Mapping):
             return outputs
         return {self.terms[0].logits: outputs}
 
     def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict:
-        """Returns summed losses, hits and weights of a batch.
+        """Returns summed losses, hits and weights of a batch, float32 by `sum_names`.
 
-        Args:
-            outputs: dict, or the logits of the first term alone. What the model gives.
-            batch: dict. The batch that the outputs belong to.
-
-        Returns:
-            dict of float32 scalars by `sum_names`; zeros for a term without labels.
+        The outputs may be the logits of the first term alone; terms without labels get
+        zeros.
         """
         outputs, sums = self.by_name(outputs), {}
         for term in self.terms:
@@ -124,27 +119,21 @@ class Objective:
         )
 
     def loss(self, sums: Mapping[str, Any], weights):
-        """Returns the loss to differentiate: the share that some sums have in it.
+        """Returns the loss to differentiate: the share of a part's sums in it.
 
-        Args:
-            sums: dict. `sums` of a part of a batch.
-            weights: float32 `[number of terms]`. `weights` of the whole batch.
+        The weights, float32 `[number of terms]`, belong to the whole batch.
         """
         return sum(
             term.loss_weight * (sums[term.sum_names[0]] / term.denominator(weights[i]))
             for i, term in enumerate(self.terms)
-            if term.loss_weight  # its weights would get gradients of zeros, and decay
+            if term.loss_weight  # else its weights get zero gradients, and decay
         )
 
     def means(self, sums: Mapping[str, Any]) -> dict:
-        """Returns losses and accuracies.
+        """Returns losses and accuracies, float32 scalars, from `sums` of any batches.
 
-        Args:
-            sums: dict. `sums`, possibly added up over batches.
-
-        Returns:
-            dict of float32 scalars: `loss`, and for each term `<name>_loss` and
-            `<name>_accuracy`, which are 0 for a term without labels.
+        They are `loss`, and for each term `<name>_loss` and `<name>_accuracy`, which
+        are 0 for a term without labels.
         """
         means, accuracies = {}, {}
         for term in self.terms:
@@ -159,32 +148,23 @@ class Objective:
         """Returns `means` and details of the terms as Python numbers.
 
         Optional terms without labels are left out.
-
-        Args:
-            sums: dict of NumPy scalars. `sums`, possibly added up over batches.
         """
         absent = [t for t in self.terms if t.optional and not sums[t.sum_names[2]]]
         left_out = {f"{t.name}_{kind}" for t in absent for kind in ("loss", "accuracy")}
         means = self.means(sums)
-        found = {k: float(v) for k, v in means.items() if k not in left_out}
+        values = {k: float(v) for k, v in means.items() if k not in left_out}
         for term in self.terms:
-            found |= term.details(sums)
-        return found
+            values |= term.details(sums)
+        return values
 
     def baselines(
         self, batches: Iterable[Mapping[str, np.ndarray]], max_batches: int = 0
     ) -> dict[str, float]:
-        """Returns the accuracies of always giving the same answer.
+        """Returns the accuracies of the best constant answers, as `<name>_baseline`.
 
-        They are those of the most frequent label of the very batches, so a model has
-        to beat the best constant answer possible.
-
-        Args:
-            batches: Iterable of dict. NumPy batches.
-            max_batches: int. Maximum number of batches to read; 0 for all.
-
-        Returns:
-            dict. `<name>_baseline` for each term that has labels.
+        They use the most frequent label of the same NumPy batches, at most
+        `max_batches` (0 for all), so a model must beat the best possible constant
+        answer. Terms without labels are left out.
         """
         counts: dict[str, dict[int, float]] = {term.name: {} for term in self.terms}
         for number, batch in enumerate(batches, 1):
@@ -194,18 +174,13 @@ class Objective:
             if number == max_batches:
                 break
         return {
-            f"{name}_baseline": max(found.values()) / sum(found.values())
-            for name, found in counts.items()
-            if sum(found.values())
+            f"{name}_baseline": max(weight_of.values()) / sum(weight_of.values())
+            for name, weight_of in counts.items()
+            if sum(weight_of.values())
         }
 
     def describe(self, step: int, values: Mapping[str, float]) -> str:
-        """Returns one line for people about an evaluation.
-
-        Args:
-            step: int. Number of updates of the weights.
-            values: dict. `metrics` of the evaluation, and `baselines`.
-        """
+        """Returns one line for people about an evaluation's metrics and `baselines`."""
         parts = [f"step {step}: eval loss {values['loss']:.3f}"]
         for term in self.terms:
             if f"{term.name}_accuracy" not in values:
@@ -233,10 +208,10 @@ SENTENCE_ORDER = Term(
     weights=features.SENTENCE_ORDER_WEIGHTS,
     optional=True,
 )
-# Batches have one place for the label of a pair, and models one head of two classes,
-# both named after ALBERT's sentence order.
+# Batches have one key for pair labels, and models one head with two classes; both are
+# named after ALBERT's sentence order.
 NEXT_SENTENCE = dataclasses.replace(SENTENCE_ORDER, name="nsp", title="NSP")
-# What the labels mean, by the name of the term.
+# The meaning of the labels, by the name of the term.
 PAIR_LABELS = {
     "sop": "0 the second segment follows the first, 1 they are swapped",
     "nsp": "0 the second segment follows the first, 1 it is of another document",
@@ -318,14 +293,9 @@ OBJECTIVES = {one.name: one for one in (ALBERT, BERT, ROBERTA, SPANBERT, ELECTRA
 
 
 def pretraining_loss(outputs: dict, batch: dict) -> dict:
-    """Returns losses and accuracies of one batch, for loops of one's own.
+    """Returns losses and accuracies of one batch, for custom training loops.
 
-    Args:
-        outputs: dict. Outputs of `AlbertPretrainer`.
-        batch: dict. Pretraining batch.
-
-    Returns:
-        dict of float32 scalars: `loss`, `mlm_loss`, `sop_loss`, `mlm_accuracy`,
-        `sop_accuracy`.
+    They are float32 scalars: `loss`, `mlm_loss`, `sop_loss`, `mlm_accuracy` and
+    `sop_accuracy`. The outputs come from `AlbertPretrainer`.
     """
     return ALBERT.means(ALBERT.sums(outputs, batch))

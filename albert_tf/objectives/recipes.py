@@ -1,4 +1,4 @@
-"""What the paper of each objective trains with, and its flags; needs no Keras.
+"""Each objective's hyperparameters in its paper, and its flags; needs no Keras.
 
 docs/relatives.md shows the recipes as a table.
 """
@@ -6,7 +6,7 @@ docs/relatives.md shows the recipes as a table.
 from collections.abc import Mapping
 from typing import Any
 
-# ALBERT's; LAMB's paper has for BERT and this batch the same rate and warm-up of 1/40.
+# ALBERT's; for BERT and this batch, LAMB's paper has the same rate and 1/40 warm-up.
 _ALBERT: Mapping[str, Any] = {
     "optimizer": "lamb",
     "learning_rate": 0.00176,
@@ -47,7 +47,7 @@ _ELECTRA = {
 _RECIPES = {"roberta": _ROBERTA, "spanbert": _SPANBERT, "electra": _ELECTRA}
 _ELECTRA_BASE = {"learning_rate": 2e-4, "train_batch_size": 256}
 _ELECTRA_BASE |= {"num_train_steps": 766_000}
-# Where a larger model has other values, by objective and preset.
+# Values that differ for larger models, by objective and preset.
 _OF_PRESETS = {
     ("roberta", "roberta_large"): {"learning_rate": 4e-4, "num_warmup_steps": 30_000},
     ("electra", "electra_base"): _ELECTRA_BASE,
@@ -57,7 +57,7 @@ _OF_PRESETS = {
         "num_train_steps": 400_000,
     },
 }
-# Settings that only one objective reads, and those about a pair of segments.
+# Settings that only one objective reads, and settings about a pair of segments.
 OWN_SETTINGS = {
     "spanbert": ("max_span", "span_edges"),
     "electra": (

@@ -13,13 +13,13 @@ from keras import ops
 from albert_tf import features
 from albert_tf.layers.ops import masked_spans
 
-# Of the histograms of logits: from -8 to 8, what is beyond counts in the outer ones.
+# Bins of the histograms of logits, from -8 to 8; outliers count in the outer bins.
 _BINS, _BIN_WIDTH = 32, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One loss of an objective: a classification of some places of a batch.
+    """One loss of an objective: a classification at some places of a batch.
 
     Args:
         name: str. Prefix of its metrics, such as "mlm" in "mlm_accuracy".
@@ -31,10 +31,9 @@ class Term:
             batch, such as `SpanTargets`.
         loss_weight: float. Factor in the loss of the objective.
         epsilon: float. Added to the sum of the weights before the loss is divided by
-            it. With 0, the loss is the mean, and 0 where nothing has weight. The
-            accuracy is the mean with an epsilon of 1, too.
-        optional: bool. Whether a batch may lack the labels. It is then trained and
-            measured without this term.
+            it. With 0, the loss is the mean, and 0 where nothing has weight. With 1,
+            the accuracy is still a mean.
+        optional: bool. Whether a batch may lack the labels; the term is then left out.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Term:
 
     @property
     def scores(self) -> dict[str, str]:
-        """What tells people how well it is learned: titles by the names of metrics."""
+        """Titles, by name, of the metrics that show how well the term is learned."""
         return {f"{self.name}_accuracy": f"{self.title} accuracy"}
 
     def is_in(self, batch: Mapping[str, Any]) -> bool:
@@ -70,7 +69,7 @@ class Term:
         return ops.cast(weights, "float32")
 
     def denominator(self, weight):
-        """Returns what losses are divided by, from the sum of the weights."""
+        """Returns the divisor of losses, from the sum of the weights."""
         return weight + self.epsilon if self.epsilon else ops.maximum(weight, 1.0)
 
     def rate(self, hits, weight):
@@ -95,13 +94,13 @@ class Term:
         """Adds the weight of every label of a NumPy batch to `counts`."""
         labels = batch[self.labels].ravel()
         weights = ops.convert_to_numpy(self.label_weights(batch)).ravel()
-        found, places = np.unique(labels, return_inverse=True)
-        weight_of = np.bincount(places, weights, minlength=len(found))
-        for label, weight in zip(found.tolist(), weight_of.tolist(), strict=True):
+        values, places = np.unique(labels, return_inverse=True)
+        weight_of = np.bincount(places, weights, minlength=len(values))
+        for label, weight in zip(values.tolist(), weight_of.tolist(), strict=True):
             counts[label] = counts.get(label, 0.0) + weight
 
     def details(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
-        """Returns what is measured besides loss and accuracy, by name."""
+        """Returns measurements besides loss and accuracy, by name."""
         return {}
 
 
@@ -109,10 +108,9 @@ class Term:
 class SpanTargets:
     """Chooses the tokens that are predicted from the boundaries of their span.
 
-    Args:
-        max_span: int. Number of tokens of a span that are targets, from its first one.
-        edges: str. `"original"` has no targets in a span that begins or ends an
-            example's text: its neighbour is `[CLS]` or `[SEP]`. `"all"` has.
+    They are the first `max_span` tokens of a span. `"original"` edges have no targets
+    in a span that begins or ends an example's text, because its neighbour is `[CLS]` or
+    `[SEP]`; `"all"` has.
     """
 
     max_span: int = 15
@@ -123,7 +121,7 @@ class SpanTargets:
         positions = ops.cast(batch[features.MASK_POSITIONS], "int32")
         weights = ops.cast(batch[features.MASK_WEIGHTS], "float32")
         spans = masked_spans(positions, weights)
-        # The example of each token from 1; 0 is padding, and what is outside the row.
+        # The example of each token, from 1; 0 for padding and outside the row.
         examples = batch.get(features.PACK_IDS, batch[features.PADDING_MASK])
         examples = ops.pad(ops.cast(examples, "int32"), ((0, 0), (2, 2)))
         last = ops.shape(examples)[1] - 1
@@ -131,7 +129,7 @@ class SpanTargets:
         def example_at(places):
             return ops.take_along_axis(examples, ops.clip(places + 2, 0, last), axis=1)
 
-        # With the original's edges, the neighbours are not the example's first or last
+        # With the original's edges, neighbours must not be the example's first or last
         # token.
         margin = 1 if self.edges == "original" else 0
         own = example_at(positions)
@@ -145,10 +143,10 @@ class SpanTargets:
 class Detection(Term):
     """A yes or no at each place, with sigmoid cross entropy.
 
-    What is right depends on the model: `labels` is one of its outputs, int `[...]`, 0
-    or 1, as is `logits` `[...]`. The weights are still those of the batch, and must be
-    in it. The sums include a histogram of the logits for each label, from which metrics
-    are derived that are no means: precision, recall and the area under the ROC curve.
+    The labels depend on the model: `labels` is one of its outputs, int `[...]`, 0 or 1,
+    as is `logits` `[...]`. The weights come from the batch, which must contain them.
+    The sums include a histogram of the logits for each label, for metrics that are not
+    means: precision, recall and the area under the ROC curve.
     """
 
     @property
@@ -170,14 +168,14 @@ class Detection(Term):
         logits = ops.cast(outputs[self.logits], "float32")
         labels = ops.cast(outputs[self.labels], "float32")
         weights = self.label_weights(batch)
-        # Stable for any logit: -log sigmoid(x) = log(1 + exp(-x)).
+        # Stable for any logit, because -log sigmoid(x) = log(1 + exp(-x)).
         losses = ops.softplus(logits) - logits * labels
         hits = ops.equal(logits > 0, labels > 0)
-        # The bins meet at 0, which is in the lower one, as it does not mean yes.
+        # The bins meet at 0, which belongs to the lower one, as it does not mean yes.
         bins = ops.ceil(logits / _BIN_WIDTH) + (_BINS // 2 - 1)
         bins = ops.clip(bins, 0, _BINS - 1) + labels * _BINS
         bins = ops.where(ops.isnan(bins), 0.0, bins)
-        # Compared with every bin: a GPU would add to so few one number at a time.
+        # Compare with every bin: with so few, a GPU would add one number at a time.
         numbers = ops.arange(2 * _BINS, dtype="float32")
         is_in = ops.equal(ops.reshape(bins, (-1, 1)), numbers)
         counts = ops.sum(ops.where(is_in, ops.reshape(weights, (-1, 1)), 0.0), axis=0)
@@ -190,25 +188,25 @@ class Detection(Term):
         return dict(zip(self.sum_names, values, strict=True))
 
     def count(self, batch: Mapping[str, np.ndarray], counts: dict) -> None:
-        """Counts nothing: labels are not known before the model has made them."""
+        """Counts nothing: labels are unknown before the model has computed them."""
 
     def details(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
-        """Returns the accuracy of always giving the best same answer, and more.
+        """Returns the accuracy of the best constant answer, and more.
 
-        `<name>_baseline`, `<name>_share` (of the places whose label is 1),
-        `<name>_precision`, `<name>_recall` and `<name>_auc`. The last takes logits
-        within 0.5 of each other as equal, and those above 8 or below -8.
+        The names are `<name>_baseline`, `<name>_share` (of places with label 1),
+        `<name>_precision`, `<name>_recall` and `<name>_auc`. The last treats logits
+        within 0.5 of each other as equal, as well as those above 8 or below -8.
         """
         counts = np.array([sums[name] for name in self.sum_names[3:]], np.float64)
         no, yes = counts.reshape(2, _BINS)
         total, right = counts.sum(), yes[_BINS // 2 :].sum()
-        found = right + no[_BINS // 2 :].sum()
+        positives = right + no[_BINS // 2 :].sum()
         pairs = no.sum() * yes.sum()
         above = (yes * (no.cumsum() - no / 2)).sum()  # equal ones count half
         values = {
             "baseline": max(no.sum(), yes.sum()) / max(total, 1.0),
             "share": yes.sum() / max(total, 1.0),
-            "precision": right / max(found, 1.0),
+            "precision": right / max(positives, 1.0),
             "recall": right / max(yes.sum(), 1.0),
             "auc": above / pairs if pairs else 0.5,
         }
@@ -216,15 +214,7 @@ class Detection(Term):
 
 
 def cross_entropy(logits, labels):
-    """Returns the negative log-likelihood, in float32.
-
-    Args:
-        logits: `[..., C]`.
-        labels: int `[...]`, values in `[0, C)`.
-
-    Returns:
-        float32 `[...]`.
-    """
+    """Returns the negative log-likelihood float32 `[...]` of int labels `[...]`."""
     logits = ops.cast(logits, "float32")
     picked = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
     return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)

@@ -1,15 +1,15 @@
-"""AdamW, and what it shares with LAMB: the order of a step and Adam's moments.
+"""AdamW, and the parts it shares with LAMB: the order of a step and Adam's moments.
 
-A step is: dense gradients -> sum over replicas -> clip by global norm -> update.
-Keras 3.15 does each of the first three differently, and each difference changes the
-trained weights:
+A step is: dense gradients -> sum over replicas -> clip by global norm -> update. Keras
+3.15 does each of the first three differently, and each difference changes the trained
+weights:
 
 * It squares the rows of a sparse embedding gradient before adding up the rows with the
-  same id (sum of squares instead of square of the sum): with two segment ids and 4096
-  tokens Adam's first step is 45 times too large. Here gradients become dense first.
-* It clips every replica's share of the gradient before the sum over replicas, so the
-  result depends on the number of replicas. Here the sum comes first.
-* The norm of a sparse gradient counts rows with the same id separately.
+same id (sum of squares instead of square of the sum): with two segment ids and 4096
+tokens Adam's first step is 45 times too large. Here gradients become dense first. * It
+clips every replica's share of the gradient before the sum over replicas, so the result
+depends on the number of replicas. Here the sum comes first. * The norm of a sparse
+gradient counts rows with the same id separately.
 """
 
 import math
@@ -24,10 +24,10 @@ from albert_tf.errors import UsageError, require
 from albert_tf.optimizers.arguments import number
 from albert_tf.optimizers.loss_scale import LossScale
 
-# Names of the original's and of our variables that get neither decay nor LAMB's
-# trust ratio: gamma and beta of every layer normalization, and all biases.
+# The original's and our names of variables that get neither decay nor LAMB's trust
+# ratio: gamma and beta of every layer normalization, and all biases.
 DEFAULT_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
-# Private methods of Keras that are overridden here and in `lamb` -> its methods that
+# Keras's private methods that are overridden here and in `lamb`, with the methods that
 # must call them.
 _CALLERS = {
     "_backend_apply_gradients": "apply",
@@ -40,12 +40,13 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
     Subclasses implement `_scaled_update`.
 
-    Under a `tf.distribute` strategy `apply` sums the gradients of all replicas, so
-    each replica's loss must already be divided by the global count (`fit` does so). A
-    training step that sums them itself sets `sum_over_replicas = False` once; it must
-    do so with Keras's `LossScaleOptimizer`, which `compile` puts around an optimizer in
-    mixed_float16: it looks for overflow in the first replica only, before the sum, and
-    an overflow in another one becomes NaN in all weights. `scale_losses` looks in all.
+    Under a `tf.distribute` strategy `apply` sums the gradients of all replicas, so each
+    replica's loss must already be divided by the global count (`fit` does so). A
+    training step that sums them itself sets `sum_over_replicas = False` once. It must
+    do so with Keras's `LossScaleOptimizer`, in which `compile` wraps an optimizer in
+    mixed_float16: it checks only the first replica for overflow, before the sum, and an
+    overflow in another one becomes NaN in all weights. `scale_losses` checks all
+    replicas.
 
     Args:
         learning_rate: float or `LearningRateSchedule`.
@@ -56,14 +57,14 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         clip_norm: float > 0, or None (or 0) for no clipping by global norm.
         exclude_from_weight_decay: regular expressions, searched in the variable's path
             without the model's name.
-        learning_rate_multipliers: dict or None. By regular expression, searched in the
-            same path: what the learning rate of the variable is multiplied by. The
-            first expression that is found decides; without one, the rate is as it is.
+        learning_rate_multipliers: dict or None. Factors of the variables' learning
+            rates by regular expression, searched in the same path. The first match
+            decides; without one, the rate is unchanged.
         ema_decay: float in `[0, 1)`. Decay of an exponential moving average of the
-            weights, the slot `average`; 0 for none. It is corrected for its beginning
-            as Adam's moments are: after t updates it is the mean of the t weights that
-            followed them, update i with weight `ema_decay ** (t - i)`. The initial
-            weights have no part in it.
+            weights, the slot `average`; 0 for none. Its start is corrected like Adam's
+            moments: after t updates it is the mean of the weights after each of them,
+            update i with weight `ema_decay ** (t - i)`. The initial weights do not
+            enter it.
         name: str or None.
         loss_scale_factor: float or None. A constant loss scale, as in Keras.
         bias_correction: bool. Whether the update is multiplied by
@@ -72,7 +73,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
     Attributes:
         sum_over_replicas: bool. False if `apply` is given gradients that are already
-            summed over all replicas. True at first; not part of the config.
+            summed over all replicas. Initially true; not part of the config.
         last_global_norm: float32 scalar. Norm of the last step's gradients, before
             clipping; 0 before the first step, and always when `clip_norm` is None and
             there is no `loss_scale`.
@@ -131,17 +132,14 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`).
-
-        And `average`, if there is an `ema_decay`.
-        """
+        """Creates the slots `m` and `v`, and `average` if there is an `ema_decay`."""
         if self.built:
             return
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
         if self.ema_decay:
-            # A variable that no gradient reaches is its own average. Copied, because
-            # PyTorch would give both the same memory.
+            # A variable that no gradient reaches is its own average. The value is
+            # copied, because in PyTorch both would share their memory.
             value_of = lambda v: lambda shape, dtype: ops.copy(v)  # noqa: E731
             self._averages = [
                 self.add_variable_from_reference(v, "average", value_of(v))
@@ -151,12 +149,12 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         self._rates = tuple(map(self._multiplier_of, variables))
 
     def scale_losses(self) -> None:
-        """Makes a `loss_scale`, for a training step in float16; before `build`.
+        """Creates a `loss_scale`, for a training step in float16, before `build`.
 
         From then on, `apply` takes the gradients of the loss times `loss_scale.value`.
-        If their norm is not finite, weights, moments and averages stay as they are, to
-        the bit, and so do trust ratios. `iterations` goes on in any case: a run reads
-        batch number `iterations`, and would read the same batch for ever.
+        If their norm is not finite, weights, moments and averages stay bit-identical,
+        and so do trust ratios. `iterations` advances in any case: a run reads batch
+        number `iterations`, and would otherwise read the same batch for ever.
         """
         self.loss_scale = LossScale(self)
 
@@ -167,23 +165,20 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         return super().scale_loss(loss)
 
     def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
-        """Returns the slot `m` (first moment) or `v` (second moment) of a variable.
-
-        Or `average`, its exponential moving average, if there is an `ema_decay`.
-        """
+        """Returns the slot `m` or `v`, or `average` if there is an `ema_decay`."""
         slots = {"m": self._m, "v": self._v} if self.built else {}
         if self.built and self.ema_decay:
             slots["average"] = self._averages
-        known = ", ".join(slots) or "none before build"
-        require(name in slots, f"slot must be one of {known}", name)
+        names = ", ".join(slots) or "none before build"
+        require(name in slots, f"slot must be one of {names}", name)
         return slots[name][self._get_variable_index(variable)]
 
     def has_updated(self, variable: keras.Variable) -> bool:
         """Returns whether a variable has ever had a gradient other than zeros."""
         values = [self.slot(variable, name).value for name in ("m", "v")]
-        # If a slot is divided among processes, the parts of this one decide.
+        # If a slot is divided among processes, this process's parts decide.
         parts = [getattr(v, "addressable_shards", None) for v in values]
-        values = [p.data for found in parts for p in found] if all(parts) else values
+        values = [p.data for part in parts for p in part] if all(parts) else values
         return any(ops.convert_to_numpy(v).any() for v in values)
 
     def uses_weight_decay(self, variable: keras.Variable) -> bool:
@@ -191,7 +186,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         return self._get_variable_index(variable) in self._decay_flags
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Refused: the names are an argument of the constructor."""
+        """Raises an error: the names are an argument of the constructor."""
         raise UsageError(
             "exclude_from_weight_decay must be given to the constructor as regular "
             f"expressions, received var_list={var_list!r}, var_names={var_names!r}"
@@ -215,8 +210,8 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         gradient = ops.cast(gradient, variable.dtype)
         betas, taken = (self.beta_1, self.beta_2), True
         if self.loss_scale:
-            # A skipped step writes back what was there: nothing has to wait for
-            # a condition, and no strategy forbids it.
+            # A skipped step writes the old values back, which needs no condition
+            # to wait for, and is allowed under every strategy.
             taken = ops.isfinite(rate)
             gradient, rate = (ops.where(taken, x, 0.0) for x in (gradient, rate))
             betas = [ops.where(taken, beta, 1.0) for beta in betas]
@@ -228,11 +223,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         base = super().get_config()
-        kept = ("name", "learning_rate", "loss_scale_factor")
+        names = ("name", "learning_rate", "loss_scale_factor")
         own = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "clip_norm")
         own += ("ema_decay", "bias_correction")
         return {
-            **{name: base[name] for name in kept},
+            **{name: base[name] for name in names},
             **{name: getattr(self, name) for name in own},
             "exclude_from_weight_decay": list(self._decay_exclusions),
             "learning_rate_multipliers": dict(self._rate_patterns),
@@ -254,31 +249,31 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * update)
 
     def _num_updates(self):
-        """Returns the number of updates made, this one included."""
+        """Returns the number of updates made, including this one."""
         updates = ops.cast(self.iterations, "float32") + 1.0
         if self.loss_scale:
             updates -= ops.cast(self.loss_scale.skipped_steps.value, "float32")
         return updates
 
     def _correction(self):
-        """Returns what undoes that the moments began at zero."""
+        """Returns the factor that compensates for moments that started at zero."""
         updates = ops.maximum(self._num_updates(), 1.0)
         first, second = (
-            # 1 - beta ** updates, with all its digits
+            # 1 - beta ** updates, without cancellation
             -ops.expm1(updates * math.log(beta)) if beta else ops.ones(())
             for beta in (self.beta_1, self.beta_2)
         )
         return ops.sqrt(second) / first
 
     def _scaled_update(self, update, variable):
-        """Returns the update, which is multiplied by the learning rate afterwards."""
+        """Returns the update before it is multiplied by the learning rate."""
         return update
 
     def _update_average(self, variable, index: int, taken) -> None:
         """Moves the average of a variable, which was just updated, towards it."""
         if not self.ema_decay:
             return
-        # 1 - decay ** updates, with all its digits; the first update replaces.
+        # 1 - decay ** updates, without cancellation; the first update replaces all.
         total = -ops.expm1(self._num_updates() * math.log(self.ema_decay))
         share = ops.minimum((1.0 - self.ema_decay) / total, 1.0)
         average = self._averages[index]
@@ -289,12 +284,12 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
     def _multiplier_of(self, variable) -> float:
         path = canonical_path(variable)
-        found = (rate for p, rate in self._rate_patterns if re.search(p, path))
-        return next(found, 1.0)
+        matches = (rate for p, rate in self._rate_patterns if re.search(p, path))
+        return next(matches, 1.0)
 
     def _included(self, variables, patterns) -> frozenset[int]:
         """Returns the indices of the variables whose name matches no pattern."""
-        # A frozenset, because Keras wraps lists and dicts to track what is in them.
+        # A frozenset, because Keras wraps lists and dicts to track their elements.
         return frozenset(
             index
             for index, variable in enumerate(variables)
@@ -314,13 +309,13 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         if self.loss_scale:
             finite = ops.isfinite(self.last_global_norm.value)
             self.loss_scale.update(finite)
-            # Keras hands nothing else to the updates: no number means a skipped step.
+            # Keras passes nothing else to the updates: NaN means a skipped step.
             rate = ops.convert_to_tensor(rate)
             rate = ops.where(finite, rate, math.nan)
         self._backend_update_step(grads, trainable_variables, rate)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        # Called by Keras after the clipping: the gradients are already summed.
+        # Keras calls this after the clipping, when the gradients are already summed.
         return list(grads_and_vars)
 
     def _clip_by_global_norm(self, grads):
@@ -330,16 +325,16 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         if not self.clip_norm:
             return grads
         scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm)
-        # As tf.clip_by_global_norm: one infinity makes every gradient NaN, rather
+        # Like tf.clip_by_global_norm: one infinity makes every gradient NaN rather
         # than silently zero.
         scale = scale + (norm - norm)
         return [g * ops.cast(scale, g.dtype) for g in grads]
 
 
 def _check_keras() -> None:
-    """Checks that Keras still calls what is overridden here.
+    """Checks that Keras still calls the methods that are overridden here.
 
-    Otherwise gradients would be summed and clipped as Keras does, without a word.
+    Otherwise gradients would silently be summed and clipped as Keras does it.
     """
     for name, caller in _CALLERS.items():
         if caller != "apply" and keras.backend.backend() != "tensorflow":

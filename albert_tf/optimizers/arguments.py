@@ -1,4 +1,4 @@
-"""Which schedules there are, and checks of their arguments; needs no Keras."""
+"""Lists the schedules and checks their arguments; needs no Keras."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from albert_tf.errors import UsageError, require
 
 SCHEDULES = ("original", "linear", "cosine", "trapezoid")
-# What only the original's schedule has, with the values that change nothing.
+# Arguments of the original's schedule only, with the values that have no effect.
 ONLY_ORIGINAL = {
     "poly_power": 1.0,
     "start_warmup_step": 0,
@@ -22,14 +22,11 @@ def number(
     positive: bool = False,
     below: float = math.inf,
 ) -> Any:
-    """Returns an argument as a number.
+    """Returns an argument as a number, above 0 if `positive`, else at least 0.
 
     Args:
-        name: str. Name of the argument.
-        value: What was given for it.
         kind: type. `int` or `float`.
-        positive: bool. Whether it must be greater than 0; else it may also be 0.
-        below: float. What it must be less than.
+        below: float. Exclusive upper bound.
 
     Raises:
         UsageError: If it is not such a number.
@@ -38,13 +35,13 @@ def number(
     rule += " > 0" if positive else " >= 0"
     rule += f" and < {below}" if below < math.inf else ""
     try:
-        found = kind(value)
-        exact = kind is float or found == value  # a text may hold a float
-        fits = exact and (found > 0 if positive else found >= 0) and found < below
+        result = kind(value)
+        exact = kind is float or result == value  # a text may hold a float
+        fits = exact and (result > 0 if positive else result >= 0) and result < below
     except (TypeError, ValueError, OverflowError):
         fits = False
     require(fits, f"{name} must be {rule}", value)
-    return found
+    return result
 
 
 def check_schedule_arguments(
@@ -53,16 +50,10 @@ def check_schedule_arguments(
     num_decay_steps: int | None,
     flags: str = "",
 ) -> None:
-    """Checks that a schedule exists and that every argument means something to it.
+    """Checks that a schedule exists and that every argument applies to it.
 
-    Args:
-        name: str. Name of the schedule.
-        only_original: dict. Values of arguments in `ONLY_ORIGINAL`.
-        num_decay_steps: int or None.
-        flags: str. What the names begin with in messages.
-
-    Raises:
-        UsageError: If not.
+    `only_original` has values of arguments in `ONLY_ORIGINAL`. Raises `UsageError`, in
+    which `flags` is the prefix of names.
     """
     schedule = f"{flags}learning_rate_schedule"
     require(

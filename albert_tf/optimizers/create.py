@@ -44,7 +44,7 @@ def create_optimizer(
         allow_negative_rate: bool. See `WarmupPolynomialDecay`.
         learning_rate_schedule: str. `"original"` (`WarmupPolynomialDecay`), or
             `"linear"`, `"cosine"` or `"trapezoid"` (module `schedules`), for which
-            `poly_power`, `start_warmup_step` and `allow_negative_rate` mean nothing.
+            `poly_power`, `start_warmup_step` and `allow_negative_rate` have no meaning.
         num_decay_steps: int or None. With `"trapezoid"`, see `WarmupTrapezoid`.
         **optimizer_arguments: `weight_decay_rate`, `clip_norm`, `beta_1`, `beta_2`,
             `epsilon`, `bias_correction`, `loss_scale_factor`, `ema_decay`,
@@ -63,8 +63,8 @@ def create_optimizer(
         >>> type(optimizer).__name__, float(optimizer.learning_rate)  # of step 0
         ('AdamW', 0.0)
     """
-    known = ", ".join(_OPTIMIZERS)
-    require(name in _OPTIMIZERS, f"optimizer must be one of {known}", name)
+    names = ", ".join(_OPTIMIZERS)
+    require(name in _OPTIMIZERS, f"optimizer must be one of {names}", name)
     only_original = {
         "poly_power": poly_power,
         "start_warmup_step": start_warmup_step,

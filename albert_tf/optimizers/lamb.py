@@ -20,8 +20,7 @@ class Lamb(AdamStyleOptimizer):
 
     Args:
         exclude_from_layer_adaptation: sequence of str or None. Regular expressions of
-            the names without trust ratio; default: those of
-            `exclude_from_weight_decay`.
+            the names without trust ratio; default: `exclude_from_weight_decay`.
         **kwargs: See `AdamStyleOptimizer`.
 
     Attributes:
@@ -84,11 +83,11 @@ class Lamb(AdamStyleOptimizer):
         if ratios:
             order = sorted(self._adaptation_flags)
             zero = ops.zeros((), "float32")
-            found = ops.stack([ratios.get(index, zero) for index in order])
-            if self.loss_scale:  # those of a skipped step mean nothing
+            stack = ops.stack([ratios.get(index, zero) for index in order])
+            if self.loss_scale:  # ratios of a skipped step are meaningless
                 taken = ops.isfinite(learning_rate)
-                found = ops.where(taken, found, self.last_trust_ratios.value)
-            self.last_trust_ratios.assign(found)
+                stack = ops.where(taken, stack, self.last_trust_ratios.value)
+            self.last_trust_ratios.assign(stack)
 
     def _scaled_update(self, update, variable):
         if not self.uses_layer_adaptation(variable):

@@ -11,7 +11,7 @@ from albert_tf.optimizers.arguments import number
 
 
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up from 0 to the peak, then what a subclass makes of the rest.
+    """A linear warm-up from 0 to the peak, then a decay that a subclass defines.
 
     With `s = step + step_offset`, `W` warm-up steps and `N` training steps the rate is
 
@@ -19,7 +19,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         end + (peak - end) * part(s)        afterwards, until s = N
         end                                 from N on
 
-    With W = N it is all warm-up.
+    With W = N there is only the warm-up.
 
     Args:
         learning_rate: float > 0. The peak.
@@ -89,7 +89,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(since_start < warmup, peak * (since_start / warmup), rate)
 
     def _since_start(self, step):
-        """Returns the step of the warm-up."""
+        """Returns the number of steps since the start of the warm-up."""
         return step
 
     def _part(self, step):
@@ -97,7 +97,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         raise NotImplementedError
 
     def _remaining(self, step):
-        """Returns what remains of the steps after the warm-up, in `[0, 1]`."""
+        """Returns the remaining share of the steps after the warm-up, in `[0, 1]`."""
         remaining = float(self.num_train_steps) - step
         return ops.clip(remaining / float(max(1, self.num_steps_left)), 0.0, 1.0)
 
@@ -117,7 +117,7 @@ class WarmupPolynomialDecay(WarmupSchedule):
         poly_power: float > 0. 1.0 is linear.
         start_warmup_step: int >= 0. The warm-up begins here.
         allow_negative_rate: bool. Before `start_warmup_step` the original's formula is
-            negative, which climbs the loss. False, the default, uses 0 there; True
+            negative, which increases the loss. False, the default, uses 0 there; True
             is faithful.
         others: See `WarmupSchedule`.
     """
@@ -162,7 +162,7 @@ class WarmupLinearDecay(WarmupSchedule):
 
     `part(s) = (N - s) / (N - W)`, as transformers' `get_linear_schedule_with_warmup`.
     See `WarmupSchedule` for the arguments. The decay begins at the peak, which is the
-    rate of step W, here and in what follows.
+    rate of step W, here and in the following classes.
     """
 
     def _part(self, step):
@@ -178,7 +178,7 @@ class WarmupCosineDecay(WarmupSchedule):
     """
 
     def _part(self, step):
-        # The same by the half-angle formula, which keeps its digits close to 0.
+        # By the half-angle formula, which avoids cancellation close to 0.
         return ops.square(ops.sin(math.pi / 2 * self._remaining(step)))
 
 
@@ -194,8 +194,8 @@ class WarmupTrapezoid(WarmupSchedule):
     of arXiv:2405.18392, which reaches a cosine's loss for any length of the run.
 
     Args:
-        num_decay_steps: int in `[0, N - W]` or None. D; None for a fifth of N, or what
-            the warm-up leaves of it.
+        num_decay_steps: int in `[0, N - W]` or None. D; None for a fifth of N, or less
+            if the warm-up leaves less.
         others: See `WarmupSchedule`.
     """
 
@@ -207,8 +207,8 @@ class WarmupTrapezoid(WarmupSchedule):
         if steps is None:
             steps = min(self.num_train_steps // _DECAY_PARTS, most)
         self.num_decay_steps = number("num_decay_steps", steps, int)
-        rule = "num_decay_steps must be at most num_train_steps - num_warmup_steps"
-        require(self.num_decay_steps <= most, f"{rule} = {most}", steps)
+        need = "num_decay_steps must be at most num_train_steps - num_warmup_steps"
+        require(self.num_decay_steps <= most, f"{need} = {most}", steps)
 
     def _part(self, step):
         if not self.num_decay_steps:
@@ -218,7 +218,7 @@ class WarmupTrapezoid(WarmupSchedule):
         return 1.0 - ops.sqrt(ops.clip((step - begin) / steps, 0.0, 1.0))
 
 
-# By the name that `create_optimizer` takes.
+# Keyed by the name that `create_optimizer` takes.
 DECAYS = {
     "original": WarmupPolynomialDecay,
     "linear": WarmupLinearDecay,

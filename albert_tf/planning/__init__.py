@@ -1,1 +1,1 @@
-"""Plans a training: what a TPU that is not here needs for it, before it is rented."""
+"""Plans a training: computes what a TPU needs for it, before it is rented."""

@@ -1,4 +1,4 @@
-"""Runs the compiler of a TPU in a process of its own, whose noise nobody sees."""
+"""Runs the compiler of a TPU in its own process, whose output stays hidden."""
 
 import importlib.util
 import json
@@ -13,12 +13,12 @@ from typing import Any
 import albert_tf
 from albert_tf.errors import DataError, UsageError, require
 
-# With them, libtpu starts without a TPU, and beside another process that has it.
+# With these, libtpu starts without a TPU, and next to a process that holds one.
 _ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # of any TPU; the request names the real one
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # any TPU; the request names the real one
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -29,7 +29,7 @@ _NUM_LINES = 3
 
 
 def check_installed() -> None:
-    """Raises a UsageError without the packages of the extra."""
+    """Raises `UsageError` if packages of the extra are missing."""
     missing = [n for n in ("jax", "libtpu") if importlib.util.find_spec(n) is None]
     needs = f"plan: needs {' and '.join(missing)}; pip install 'albert_tf[plan]'"
     require(not missing, needs)
@@ -38,11 +38,9 @@ def check_installed() -> None:
 def compile_step(
     request: Mapping[str, Any], command: tuple[str, ...] = _COMMAND
 ) -> dict[str, Any]:
-    """Returns what `program.compile_step` returns.
+    """Returns the result of `program.compile_step` for its argument, the request.
 
-    Args:
-        request: dict. Its argument.
-        command: tuple of str. The program, which gets the path for its answer.
+    The command is the program, which receives the path for its answer.
 
     Raises:
         UsageError: If the model cannot be computed as requested.
@@ -64,14 +62,14 @@ def compile_step(
             raise DataError(
                 _reason(done.returncode, done.stdout.decode("utf-8", "replace"))
             )
-        found = json.loads(answer.read_text(encoding="utf-8"))
-    if "refused" in found:
-        raise UsageError(found["refused"])
-    return found
+        result = json.loads(answer.read_text(encoding="utf-8"))
+    if "refused" in result:
+        raise UsageError(result["refused"])
+    return result
 
 
 def _reason(code: int, output: str) -> str:
-    """Returns one line about a compiler that ended without an answer."""
+    """Returns one line describing a compiler that exited without a result."""
     if "libtpu_lockfile" in output:
         return (
             "libtpu is in use by another process: end it, or remove "

@@ -1,6 +1,6 @@
-"""Reads what a device does in one step from the text of a compiled program (HLO).
+"""Reads the work of a device in one step from the text of a compiled program (HLO).
 
-XLA's own analysis counts the body of a loop once. Here it counts as often as it runs.
+XLA's own analysis counts the body of a loop once; here it counts once per iteration.
 """
 
 import math
@@ -17,16 +17,16 @@ COLLECTIVES = (
     "all-to-all",
     "collective-permute",
 )
-# They move nothing, or what they move is counted where it is started.
+# These move no data, or their data is counted where the transfer starts.
 _FREE = (
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota"),
     *("while", "call", "conditional", "after-all", "partition-id", "opt-barrier"),
-    "custom-call",  # of this program: names for memory that other instructions use
-    "async-start",  # what it calls is counted
+    "custom-call",  # in this program: names for memory that other instructions use
+    "async-start",  # its callee is counted
 )
-# They read a part of their first operand, as large as their result.
+# These read a part of their first operand, as large as their result.
 _SLICES = ("dynamic-slice", "slice", "gather")
-# They change a part of their first operand in place. -> the operand that is the part.
+# These change a part of their first operand in place; values: the operand with it.
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.-]+) \(.*\{$")
@@ -38,14 +38,14 @@ _ARRAY = re.compile(r"\b(pred|[a-z]+?(\d+)\w*)\[([\d,]*)\](\{[^}]*\})?")
 
 
 class Array(NamedTuple):
-    """Size in bytes, and whether it lies in the large memory, as no scalar does."""
+    """Size in bytes; whether the array lies in the large memory (scalars do not)."""
 
     size: float
     is_in_hbm: bool
 
 
 class Instruction(NamedTuple):
-    """One line: results, kind, names of the operands, what follows them."""
+    """One line: results, kind, names of the operands, and the rest of the line."""
 
     results: tuple[Array, ...]
     opcode: str
@@ -62,7 +62,7 @@ class Collective(NamedTuple):
 
     Args:
         kind: str. One of `COLLECTIVES`.
-        times: int. How often a step does it.
+        times: int. Number of exchanges per step.
         size: int. Bytes of the whole value on one device, each time.
         group: int. Number of devices that take part.
     """
@@ -85,18 +85,11 @@ Computation = dict[str, Instruction]
 
 
 def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
-    """Returns what one device does in one step.
+    """Returns one device's exchanges in a step, and the bytes it moves to and from HBM.
 
-    Args:
-        text: str. The program of one device after all optimizations.
-        num_devices: int. Number of devices, where an exchange names no groups.
-
-    Returns:
-        The exchanges with other devices; and the bytes that the device reads from and
-        writes to its large memory (HBM).
-
-    Raises:
-        ValueError: If it cannot be told how often a loop runs.
+    The text is the program of one device after all optimizations. Exchanges that name
+    no groups are among `num_devices`. Raises `ValueError` if it is unknown how often a
+    loop runs.
     """
     program, entry = _parse(text)
     collectives, total = [], 0.0
@@ -113,7 +106,7 @@ def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
 
 
 def _parse(text: str) -> tuple[dict[str, Computation], str]:
-    """Returns the computations by name, and the name of the first one to run."""
+    """Returns the computations by name, and the name of the entry computation."""
     program: dict[str, Computation] = {}
     entry = name = ""
     for line in text.splitlines():
@@ -121,19 +114,19 @@ def _parse(text: str) -> tuple[dict[str, Computation], str]:
             name = start[2]
             program[name] = {}
             entry = name if start[1] else entry
-        elif (found := _INSTRUCTION.match(line)) and name:
-            given, _, rest = found[4].partition("), ")
-            results = tuple(map(_array, _ARRAY.finditer(found[2])))
-            names = tuple(re.findall(r"%([\w.-]+)", given))
-            rest = given if found[3] in ("parameter", "constant") else rest
-            program[name][found[1]] = Instruction(results, found[3], names, rest)
+        elif (match := _INSTRUCTION.match(line)) and name:
+            operands, _, rest = match[4].partition("), ")
+            results = tuple(map(_array, _ARRAY.finditer(match[2])))
+            names = tuple(re.findall(r"%([\w.-]+)", operands))
+            rest = operands if match[3] in ("parameter", "constant") else rest
+            program[name][match[1]] = Instruction(results, match[3], names, rest)
     return program, entry
 
 
-def _array(found: re.Match) -> Array:
-    count = math.prod(int(n) for n in found[3].split(",") if n)
-    is_elsewhere = re.search(r"S\([1-9]", found[4] or "") or not found[3]
-    return Array(count * int(found[2] or 8) / 8, not is_elsewhere)
+def _array(match: re.Match) -> Array:
+    count = math.prod(int(n) for n in match[3].split(",") if n)
+    is_elsewhere = re.search(r"S\([1-9]", match[4] or "") or not match[3]
+    return Array(count * int(match[2] or 8) / 8, not is_elsewhere)
 
 
 def _size(one: Instruction) -> float:
@@ -143,7 +136,7 @@ def _size(one: Instruction) -> float:
 def _executed(
     program: dict[str, Computation], name: str, times: int, is_fused: bool
 ) -> Iterator[tuple[Instruction, int, Computation, bool]]:
-    """Yields every instruction with how often it runs, and its computation."""
+    """Yields every instruction with its number of executions and its computation."""
     for one in program[name].values():
         yield one, times, program[name], is_fused
         if one.opcode == "while":
@@ -155,9 +148,9 @@ def _executed(
 
 
 def _trips(program: dict[str, Computation], loop: Instruction) -> int:
-    """Returns how often a loop runs that counts from 0 to a constant."""
-    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
-        return int(known[1])
+    """Returns the number of iterations of a loop from 0 to a constant."""
+    if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
+        return int(match[1])
     condition = program[loop.called("condition")]
     limits = [
         condition[name].rest
@@ -166,16 +159,16 @@ def _trips(program: dict[str, Computation], loop: Instruction) -> int:
         if one.opcode == "compare" and "direction=LT" in one.rest
         if condition[name].opcode == "constant"
     ]
-    rule = f"the loop with {loop.called('condition')} must count to a constant"
-    require(len(limits) == 1, rule, error=ValueError)
+    need = f"the loop with {loop.called('condition')} must count to a constant"
+    require(len(limits) == 1, need, error=ValueError)
     return int(limits[0].split(")")[0])
 
 
 def _group_size(rest: str, num_devices: int) -> int:
-    """Returns how many devices exchange with each other."""
+    """Returns the number of devices that exchange with each other."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
         return listed[1].count(",") + 1
-    # [2,8]<=[16]: two groups of eight.
+    # [2,8]<=[16] means two groups of eight.
     shape = re.search(r"replica_groups=\[(?:\d+,)*(\d+)\]<=", rest)
     return int(shape[1]) if shape else num_devices
 
@@ -185,7 +178,7 @@ def _moved(one: Instruction, own: Computation, program) -> float:
     if one.opcode in _FREE or one.opcode.endswith(("-done", "-update")):
         return 0.0
     if one.opcode == "copy-start":
-        # The results are both ends, and something to wait for.
+        # The results are both ends of the transfer, and a token to wait for.
         ends = one.results[:2]
         return min(end.size for end in ends) * sum(end.is_in_hbm for end in ends)
     moved = 0.0
@@ -200,7 +193,7 @@ def _moved(one: Instruction, own: Computation, program) -> float:
 
 
 def _read(user: Instruction, index: int, size: float, program) -> float:
-    """Returns how much of an operand of this size an instruction reads."""
+    """Returns the bytes of an operand of this size that an instruction reads."""
     if user.opcode != "fusion":
         if index or user.opcode not in (*_SLICES, *_UPDATES):
             return size
@@ -211,19 +204,19 @@ def _read(user: Instruction, index: int, size: float, program) -> float:
         if is_it or (one.opcode in ("bitcast", "reshape") and names & {*one.operands}):
             names.add(name)
         else:
-            places = [i for i, given in enumerate(one.operands) if given in names]
+            places = [i for i, name in enumerate(one.operands) if name in names]
             total += sum(_read(one, place, size, program) for place in places)
     return min(total, size)
 
 
 def _written(one: Instruction, own: Computation, program) -> list[float]:
-    """Returns how many bytes of each of its results an instruction writes."""
+    """Returns the bytes of each of its results that an instruction writes."""
     if one.opcode == "fusion":
         inner = program[one.called("calls")]
         return _written(list(inner.values())[-1], inner, program)  # the root is last
     if one.opcode in ("tuple", "bitcast"):
-        given = [_written(own[name], own, program) for name in one.operands]
-        return [size for sizes in given for size in sizes]
+        sizes_of = [_written(own[name], own, program) for name in one.operands]
+        return [size for sizes in sizes_of for size in sizes]
     if one.opcode in _UPDATES:
         return [_size(own[one.operands[_UPDATES[one.opcode]]])]
     return [array.size for array in one.results]

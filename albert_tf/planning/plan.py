@@ -1,4 +1,4 @@
-"""Plans a pretraining: what fits into the chips of a slice, how fast, at what price."""
+"""Plans a pretraining: memory, speed and price on the chips of a slice."""
 
 import dataclasses
 import functools
@@ -19,9 +19,9 @@ from albert_tf.wording import count_of
 
 GIB = 2**30
 FORMS = ("unrolled", "loop", "loop_remat")
-# What a device's memory holds, by the names of `program.compile_step`.
+# The contents of a device's memory, by the names of `program.compile_step`.
 PARTS = ("arguments", "temporaries", "results", "code")
-# Tokens at once that the search begins with.
+# The search starts with this many tokens at once.
 _USUAL_TOKENS = 8192
 
 
@@ -29,12 +29,8 @@ _USUAL_TOKENS = 8192
 class Candidate:
     """One way to compute a step, compiled.
 
-    Args:
-        depth: str. Form of the encoders.
-        rows: int. Rows that a device computes at once.
-        accumulation: int. How often it does so in a step.
-        found: dict. What `program.compile_step` returned.
-        times: `Times` or None. None if it does not fit.
+    A device computes `rows` at once, `accumulation` times in a step. `found` is the
+    result of `program.compile_step`; `times` is None if it does not fit.
     """
 
     depth: str
@@ -45,41 +41,38 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether a device has the memory for it."""
+        """Whether a device has enough memory."""
         return self.times is not None
 
     @property
     def total(self) -> int:
-        """Bytes of a device's memory."""
+        """Bytes of a device's memory that it needs."""
         return self.found.get("needed") or sum(self.found[name] for name in PARTS)
 
     @property
     def temporaries(self) -> int:
-        """Bytes that grow with the rows; if it does not fit, what XLA asked for."""
+        """Bytes that grow with the rows; if it does not fit, what XLA requested."""
         return self.found.get("needed") or self.found["temporaries"]
 
     @property
     def seconds(self) -> float:
-        """Time of a step at least."""
+        """Lower bound of the time of a step."""
         return self.times.step if self.fits else math.inf
 
     @property
     def least(self) -> float:
-        """What a step takes at least, however few rows are computed at once."""
+        """Lower bound of the time of a step, however few rows are computed at once."""
         return self.times.compute + self.times.network if self.fits else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A pretraining on a slice.
+    """A pretraining on a slice, with candidates in the order of their compilation.
 
     Args:
         model: str. Name of the preset, or path of the config.
-        settings: `PretrainSettings`.
-        topology: `Topology`.
-        candidates: list of `Candidate`, in the order in which they were compiled.
-        most: dict. About how many rows at once fit, by the forms that do.
-        efficiency: float. Share of the roofline's speed that is assumed.
+        most: dict. Estimated number of rows at once that fit, by form of the encoders.
+        efficiency: float. Assumed share of the roofline's speed.
         cost_per_hour: float or None. Price of an hour of the slice.
     """
 
@@ -93,21 +86,20 @@ class Plan:
 
     @property
     def best(self) -> Candidate:
-        """The one with the shortest step; of equal ones, that of the least memory."""
+        """The candidate with the shortest step, and of equal ones the least memory."""
         fit = [one for one in self.candidates if one.fits]
         return min(fit, key=lambda one: (one.seconds, one.total))
 
     def run(self) -> dict[str, float]:
         """Returns hours, chip-hours and, with a price, the cost of all steps.
 
-        `hours_at_least` are those of the roofline; the others at the share of its speed
-        that the settings assume.
+        `hours_at_least` are the roofline's; the others assume a share of its speed.
         """
         least = self.settings.num_train_steps * self.best.seconds / 3600
         hours, price = least / self.efficiency, self.cost_per_hour
-        found = {"hours_at_least": least, "hours": hours}
-        found["chip_hours"] = hours * self.topology.num_chips
-        return found | ({"cost": hours * price} if price else {})
+        totals = {"hours_at_least": least, "hours": hours}
+        totals["chip_hours"] = hours * self.topology.num_chips
+        return totals | ({"cost": hours * price} if price else {})
 
 
 def make_plan(
@@ -120,16 +112,10 @@ def make_plan(
     cost_per_hour: float | None = None,
     compiled: Callable[[dict], dict[str, Any]] = compile_step,
 ) -> Plan:
-    """Compiles steps for a slice to find the fastest that fits.
+    """Compiles steps for a slice to find the fastest one that fits.
 
-    Args:
-        settings: `PretrainSettings`. What is trained.
-        topology: `Topology`.
-        depth: str or None. The only form of the encoders; None to compare all.
-        parts: int or None. Micro-batches that each device's rows are cut into; None to
-            search as few as fit.
-        efficiency, cost_per_hour: See `Plan`.
-        compiled: callable. `compiler.compile_step`.
+    Without a depth, all forms of the encoders are compared; without parts, the smallest
+    number of micro-batches that fits is searched for.
 
     Raises:
         UsageError: If the batch cannot be divided, or does not fit.
@@ -142,16 +128,16 @@ def make_plan(
     fixed = {"settings": dataclasses.asdict(settings), "config": config.to_dict()}
 
     def estimate(name: str, size: int = 1) -> float:
-        given = size, settings.max_seq_length, settings.bytes_per_value
-        return facts.describe(config, *given)[name]
+        sizes = size, settings.max_seq_length, settings.bytes_per_value
+        return facts.describe(config, *sizes)[name]
 
     def compile_rows(form: str, size: int) -> Candidate:
         name = topology.name
         logging.info("%s, %s: compiling %s, %d rows at once", model, name, form, size)
-        given = {"topology": name, "depth": form, "parts": rows // size}
-        found = compiled(fixed | given)
-        time = None if "needed" in found else times(found, topology)
-        return Candidate(form, size, rows // size, found, time)
+        chosen = {"topology": name, "depth": form, "parts": rows // size}
+        result = compiled(fixed | chosen)
+        time = None if "needed" in result else times(result, topology)
+        return Candidate(form, size, rows // size, result, time)
 
     if parts is None:
         sizes = halvings(rows)
@@ -165,8 +151,8 @@ def make_plan(
     repeats = len(set(config.layer_table())) < len(config.layer_table())
     searches = {}
     for form in [depth] if depth else FORMS if repeats else FORMS[:1]:
-        kept = "activations_recomputed" if form == "loop_remat" else "activations"
-        guess = functools.partial(estimate, kept)
+        fact = "activations_recomputed" if form == "loop_remat" else "activations"
+        guess = functools.partial(estimate, fact)
         compile_one = functools.partial(compile_rows, form)
         searches[form] = search = Search(compile_one, sizes, guess, room)
         search.at(start) if parts else search.fastest(start)
@@ -180,20 +166,20 @@ def make_plan(
 
 
 def _check(settings, config, topology: Topology, parts: int) -> None:
-    """Raises a UsageError if a batch cannot be divided, or rows are too long."""
+    """Raises `UsageError` if a batch cannot be divided, or rows are too long."""
     batch, devices = settings.train_batch_size, topology.num_devices
-    rule = f"--train_batch_size must be a multiple of the {devices} devices of "
-    rule += topology.name
+    need = f"--train_batch_size must be a multiple of the {devices} devices of "
+    need += topology.name
     if parts > 1:
-        rule += f" times --gradient_accumulation_steps={parts}"
-    require(batch % (devices * parts) == 0, rule, batch)
+        need += f" times --gradient_accumulation_steps={parts}"
+    require(batch % (devices * parts) == 0, need, batch)
     longest, length = config.max_position_embeddings, settings.max_seq_length
-    rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
-    require(length <= longest, rule, length)
+    need = f"--max_seq_length must be at most max_position_embeddings={longest}"
+    require(length <= longest, need, length)
 
 
 def _what_fits(candidates: Sequence[Candidate], topology: Topology) -> str:
-    """Returns that nothing of the size that was asked for fits, and what does."""
+    """Explains that nothing of the requested size fits, and what would."""
     room = f"{topology.chip.memory_gib} GiB of a device of {topology.name}"
     fit = [one for one in candidates if one.fits]
     if not fit:

@@ -1,4 +1,4 @@
-"""The settings of a plan, and those of the pretraining that is planned."""
+"""The settings of a plan, and of the pretraining that is planned."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from albert_tf.errors import require
 from albert_tf.settings import check_fields, setting
 from albert_tf.training.pretrain_settings import PretrainSettings
 
-# What decides the program of a step. The first ones are flags of the command, too.
+# Settings that decide the program of a step. The first are flags of the command, too.
 FLAGS = (
     *("preset", "albert_config_file", "objective", "max_seq_length"),
     *("max_predictions_per_seq", "train_batch_size", "optimizer", "precision"),
@@ -23,7 +23,7 @@ _OTHERS = (
 
 @dataclasses.dataclass(frozen=True)
 class PlanSettings:
-    """What is planned, besides the training itself.
+    """Settings of a plan, in addition to the training's own.
 
     Attributes:
         topology: Slices to compile for, such as v5e-16, separated by commas. The number
@@ -46,25 +46,23 @@ def pretraining(
 ) -> PretrainSettings:
     """Returns the settings of the pretraining to plan, without any data.
 
-    Args:
-        given: dict. Values of flags by name, without those not given.
-        experiment: dict. Those of a config file, over which the flags take precedence.
-            What does not decide the numbers of a step is left out.
+    Given flags take precedence over the values of the experiment's config file, of
+    which settings that do not affect the numbers of a step are ignored.
 
     Raises:
-        UsageError: If a value is out of its range, or the model is missing.
+        UsageError: If a value is out of range, or the model is missing.
     """
-    rule = "--config: a plan is of one length; give --max_seq_length, "
-    rule += "--train_batch_size and --num_train_steps of a phase of its schedule"
+    need = "--config: a plan is of one length; give --max_seq_length, "
+    need += "--train_batch_size and --num_train_steps of a phase of its schedule"
     schedule = experiment.get("sequence_length_schedule")
-    require(not schedule or "max_seq_length" in given, rule, schedule)
+    require(not schedule or "max_seq_length" in given, need, schedule)
     names = {*FLAGS, *_OTHERS} - {"depth", "gradient_accumulation_steps"}
     values = {name: v for name, v in experiment.items() if name in names}
     values = {"precision": "bfloat16", **values, **given}
     models = [values.get("preset"), values.get("albert_config_file")]
-    rule = "exactly one of --preset and --albert_config_file must be given"
-    require(sum(map(bool, models)) == 1, rule, *models)
-    # None of them is read.
+    need = "exactly one of --preset and --albert_config_file must be given"
+    require(sum(map(bool, models)) == 1, need, *models)
+    # These are required, but never read.
     nothing = dict.fromkeys(("input_file", "output_dir", "spm_model_file"), "-")
     where = {"backend": "jax", "distribution": "tpu"}
     return PretrainSettings(num_warmup_steps=0, **where, **nothing, **values)

@@ -1,9 +1,8 @@
 """Compiles a training step for a TPU that is not here, in a process of its own.
 
-libtpu, which holds the real compiler, runs without a TPU. It writes to stderr as it
-likes, takes locks and may end the process, so `planning.search` runs this module as a
-program: it reads a request from stdin and writes what it found to the file that its
-argument names.
+libtpu, which holds the real compiler, runs without a TPU. It writes freely to stderr,
+takes locks and may end the process, so `planning.search` runs this module as a program:
+it reads a request from stdin and writes the result to the file that its argument names.
 """
 
 import json
@@ -34,7 +33,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 
 _FLOATS = (features.MASK_WEIGHTS, features.SENTENCE_ORDER_WEIGHTS)
 _FLOATS += (features.SAMPLE_DRAWS,)
-# What XLA says of a program that needs more memory than there is.
+# XLA's messages about a program that needs more memory than there is.
 _NEEDED = re.compile(r"([\d.]+)([KMGT]?)(?:\) exceeds available| of [\d.]+G hbm)")
 
 
@@ -47,15 +46,8 @@ def make_update(
 ) -> tuple[Update, dict[str, jax.ShapeDtypeStruct]]:
     """Returns the step of a pretraining, and the shapes of its batch.
 
-    Args:
-        settings: `PretrainSettings`.
-        config: `AlbertConfig`. Sizes of the model.
-        mesh: `jax.sharding.Mesh`. The devices.
-        depth: str. Form of the encoders, see `layers.depth`.
-        parts: int. Micro-batches that each device's rows are cut into.
-
-    Raises:
-        UsageError: If the model has no such form.
+    Each device's rows are cut into `parts` micro-batches. Raises `UsageError` if the
+    model has no such form of the encoders.
     """
     check_depth(depth, config)
     objective = OBJECTIVES[settings.objective]
@@ -89,13 +81,10 @@ def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def count_flops(jaxpr: Any) -> int:
-    """Returns the operations of the matrix products of one device in a program.
+    """Returns the operations of one device's matrix products in a program.
 
-    A multiply-add counts as two, and the body of a loop as often as it runs.
-
-    Args:
-        jaxpr: `jax.extend.core.Jaxpr`. What runs on the devices is inside `shard_map`,
-            whose shapes are those of one device.
+    A multiply-add counts as two, and the body of a loop once per iteration. The work of
+    the program is inside `shard_map`, where shapes are local to one device.
     """
     total = 0
     for equation in jaxpr.eqns:
@@ -123,15 +112,15 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
     """Compiles a training step.
 
     Args:
-        request: dict. `settings`, fields of `PretrainSettings`; `config`, those of
+        request: dict. `settings`, fields of `PretrainSettings`; `config`, fields of
             `AlbertConfig`; `topology`, its name; `depth` and `parts`.
-        folder: path. XLA writes what it makes of the program to this folder.
+        folder: path. XLA writes its versions of the program to this folder.
 
     Returns:
-        dict. Per device, in bytes: `arguments`, `temporaries`, `results` (without those
-        that take the place of arguments) and `code`; `flops`, `memory_bytes` and
-        `collectives` of a step; `compile_seconds`. Or only `needed`, the bytes that
-        XLA asked for, if that is more than there is.
+        dict. Per device, in bytes: `arguments`, `temporaries`, `results` (without
+        results that replace arguments) and `code`; `flops`, `memory_bytes` and
+        `collectives` of a step; `compile_seconds`. Or only `needed`, the bytes that XLA
+        requested, if that is more than there is.
     """
     options = find_topology(request["topology"]).compiler_options
     devices = topologies.get_topology_desc(platform="tpu", **options).devices
@@ -156,7 +145,7 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
         return {"needed": int(float(needed[1]) * 1024 ** " KMGT".index(needed[2]))}
     seconds = time.perf_counter() - start
     memory = compiled.memory_analysis()
-    # `as_text` fails for a v5p and v6e: jaxlib does not know all that libtpu writes.
+    # `as_text` fails for v5p and v6e: jaxlib does not know everything libtpu writes.
     texts = folder.glob("*.after_optimizations.txt")
     text = max(texts, key=lambda path: path.stat().st_size).read_text("utf-8")
     collectives, memory_bytes = hlo.read(text, len(devices))
@@ -175,7 +164,7 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
 def main() -> None:
     """Reads a request from stdin; writes the answer to the file of the argument.
 
-    Others that are written to its folder are of no use afterwards.
+    Other files written to its folder can be discarded.
     """
     path = pathlib.Path(sys.argv[1])
     try:

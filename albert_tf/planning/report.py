@@ -1,4 +1,4 @@
-"""Shows plans: as tables, as a picture, as JSON."""
+"""Shows plans as tables, as a picture and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +15,7 @@ _SHOWN += ("optimizer", "precision", "num_train_steps", "shard_optimizer")
 
 
 def to_json(plans: Sequence[Plan]) -> dict[str, Any]:
-    """Returns all numbers of plans.
-
-    Only `compile_seconds` differ from one run of the command to another.
-    """
+    """Returns all numbers of plans; only `compile_seconds` differs between runs."""
     return {
         "plans": [_to_json(plan) for plan in plans],
         "assumptions": list(ASSUMPTIONS),
@@ -45,7 +42,7 @@ def _to_json(plan: Plan) -> dict[str, Any]:
 
 
 def to_markdown(plans: Sequence[Plan]) -> str:
-    """Returns tables: of one plan all candidates, of several the best of each."""
+    """Returns tables of all candidates of one plan, or of the best of several plans."""
     shown = _shown(plans)
     parts = [
         _list(map(_introduction, plans)),
@@ -59,12 +56,12 @@ def to_markdown(plans: Sequence[Plan]) -> str:
         "Assumed:",
         _list(ASSUMPTIONS),
     ]
-    known = ", ".join(f"{k} {v}" for k, v in versions(_PACKAGES).items())
-    return "\n\n".join([*parts, f"Compiled without a TPU: {known}."]) + "\n"
+    compiled_with = ", ".join(f"{k} {v}" for k, v in versions(_PACKAGES).items())
+    return "\n\n".join([*parts, f"Compiled without a TPU: {compiled_with}."]) + "\n"
 
 
 def _shown(plans: Sequence[Plan]) -> list[tuple[str, Candidate, Plan]]:
-    """Returns what tables and picture show, with its name."""
+    """Returns the named candidates that tables and picture show."""
     if len(plans) > 1:
         return [(f"{p.model}, {p.topology.name}", p.best, p) for p in plans]
     best, marks = plans[0].best, {True: " (best)", False: ""}
@@ -138,7 +135,7 @@ def _list(texts) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Returns a Markdown table whose columns are as wide in a terminal, too."""
+    """Returns a Markdown table whose columns are also aligned in a terminal."""
     lines = [list(rows[0]), *(list(row.values()) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -150,7 +147,7 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def draw(plans: Sequence[Plan]) -> bytes:
-    """Returns a PNG: memory and time of what `to_markdown` shows."""
+    """Returns a PNG with memory and time of the rows of `to_markdown`."""
     shown = [one for one in _shown(plans) if one[1].fits][::-1]
     figure = new_figure(10, 1.2 + 0.32 * len(shown), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)

@@ -1,4 +1,4 @@
-"""How long a step takes at least: by operations, by memory, and by the network."""
+"""Computes lower bounds of the time of a step: operations, memory and network."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,10 +25,8 @@ ASSUMPTIONS = (
 class Times(NamedTuple):
     """Seconds of a step on every device, each as if nothing else took any.
 
-    Args:
-        compute: float. Of the operations.
-        memory: float. Of what is moved from and to the device's memory.
-        network: float. Of what is sent to other devices.
+    They are for operations, for data moved from and to the device's memory, and for
+    data sent to other devices.
     """
 
     compute: float
@@ -37,28 +35,22 @@ class Times(NamedTuple):
 
     @property
     def step(self) -> float:
-        """Seconds of a step at least."""
+        """Lower bound of the seconds of a step."""
         return max(self.compute, self.memory) + self.network
 
     @property
     def bound(self) -> str:
-        """What takes the longest."""
+        """The name of the longest time."""
         return max(self._fields, key=lambda name: getattr(self, name))
 
 
 def collectives_of(found: Mapping[str, Any]) -> list[Collective]:
-    """Returns the exchanges in what `program.compile_step` returned."""
+    """Returns the exchanges in the result of `program.compile_step`."""
     return [Collective(*one) for one in found["collectives"]]
 
 
 def times(found: Mapping[str, Any], topology: Topology) -> Times:
-    """Returns what a step takes by each of the three.
-
-    Args:
-        found: dict. `flops`, `memory_bytes` and `collectives` of a device and step, as
-            `program.compile_step` returns them.
-        topology: `Topology`.
-    """
+    """Returns the seconds of a step by each limit; see `program.compile_step`."""
     chip = topology.chip
     sent = sum(one.sent for one in collectives_of(found))
     return Times(

@@ -1,26 +1,21 @@
-"""Finds with few compilations how many rows at once fit, and are fastest."""
+"""Finds, with few compilations, the number of rows at once that fits and is fastest."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 _MOST_COMPILED = 4  # to find the largest size that fits
-_FASTER = 0.98  # share of the time from which on another size is worth it
+_FASTER = 0.98  # share of the time below which another size is worth it
 
 
 class Search:
-    """Compiles a step with several sizes, each at most once.
+    """Compiles a step with several ascending sizes, each at most once.
 
     Args:
-        compile_rows: callable. From a size to what was compiled: an object whose `fits`
-            is whether a device has the memory, `temporaries` the bytes that grow with
-            the size, and, if it fits, `seconds` the time of the whole step and `least`
-            what no size can be faster than.
-        sizes: sequence of int. Sizes to choose from, ascending.
-        guess: callable. From a size to about as many bytes.
-        room: float. Bytes that there are for them.
-
-    Attributes:
-        found: dict. What was compiled, by its index in `sizes`.
+        compile_rows: callable. Compiles a size to an object whose `fits` says whether a
+            device has the memory, `temporaries` are the bytes that grow with the size,
+            and, if it fits, `seconds` is the time of the whole step and `least` a lower
+            bound for every size.
+        guess: callable. Estimates the bytes of a size, of which `room` are available.
     """
 
     def __init__(
@@ -37,24 +32,24 @@ class Search:
         self.found: dict[int, Any] = {}
 
     def at(self, index: int) -> Any:
-        """Returns what is compiled with a size."""
+        """Returns the compiled object of a size, by its index."""
         if index not in self.found:
             self.found[index] = self._compile_rows(self.sizes[index])
         return self.found[index]
 
     def expects(self, index: int) -> bool:
-        """Returns whether a size probably fits, after what was compiled so far."""
+        """Predicts from earlier compilations whether a size fits."""
         if index in self.found:
             return self.found[index].fits
         guess = self._guess(self.sizes[index])
-        known = [
+        points = [
             (self._guess(self.sizes[i]), one.temporaries)
             for i, one in list(self.found.items())[-2:]
         ]
-        if len(known) == 2:
-            (a, low), (b, high) = known
+        if len(points) == 2:
+            (a, low), (b, high) = points
             return high + (guess - b) * (high - low) / (b - a) <= self._room
-        factor = known[0][1] / known[0][0] if known else 1.0
+        factor = points[0][1] / points[0][0] if points else 1.0
         return factor * guess <= self._room
 
     def most(self) -> int | None:
@@ -80,7 +75,7 @@ class Search:
         return fits if fits >= 0 else None
 
     def fastest(self, start: int) -> None:
-        """Goes from a size to smaller or larger ones as long as steps get faster."""
+        """Moves from a size to smaller or larger ones while steps get faster."""
         index: int | None = start
         if not self.at(start).fits:
             index = self.largest(start)
@@ -102,9 +97,9 @@ class Search:
 
 
 def halvings(number: int) -> list[int]:
-    """Returns divisors of a number, ascending, each at least twice the one before."""
-    found = [number]
+    """Returns ascending divisors of a number, each at least twice the previous one."""
+    divisors = [number]
     for divisor in range(number // 2, 0, -1):
-        if number % divisor == 0 and 2 * divisor <= found[-1]:
-            found.append(divisor)
-    return found[::-1]
+        if number % divisor == 0 and 2 * divisor <= divisors[-1]:
+            divisors.append(divisor)
+    return divisors[::-1]

@@ -1,8 +1,8 @@
 """The TPUs that can be rented, by the names of their slices.
 
-Numbers are those of Google Cloud's documentation of TPU v4, v5e, v5p, v6e and TPU7x
-(docs.cloud.google.com/tpu/docs), except for the links of a v4, which are in Table 4 of
-arXiv:2304.01433, and for the memory that a program gets: what libtpu 0.0.51 states.
+The numbers come from Google Cloud's documentation of TPU v4, v5e, v5p, v6e and TPU7x
+(docs.cloud.google.com/tpu/docs), except the links of a v4 (Table 4 of arXiv:2304.01433)
+and the memory that a program gets (stated by libtpu 0.0.51).
 """
 
 import math
@@ -19,9 +19,10 @@ class Chip(NamedTuple):
         teraflops: float. Peak of a device in bfloat16, in TFLOP/s.
         memory_gib: float. Memory (HBM) that a program gets on a device, in GiB.
         memory_rate: float. Speed of this memory, in GB/s.
-        network_rate: float. What a chip sends over all its links at once, in GB/s.
-        cores: int. What the number in the name of a slice counts: cores per chip.
-        torus: int. Chips from which on the links of a slice close to rings.
+        network_rate: float. Rate at which a chip sends over all its links at once, in
+            GB/s.
+        cores: int. Cores per chip, as counted by the number in the name of a slice.
+        torus: int. Number of chips from which the links of a slice close to rings.
         shapes: tuple of str. Slices as libtpu names them.
         devices: int. Devices that a program sees per chip, each with its own memory.
     """
@@ -46,17 +47,12 @@ CHIPS = (
     Chip("v6e", 918, 31.24, 1638, 400, 1, 256, tuple(_FLAT.split())),
     Chip("tpu7x", 1153.5, 94.74, 3690, 600, 2, 64, tuple(_DEEP.split()), 2),
 )
-# As gcloud calls slices of a v5e.
+# gcloud's name for slices of a v5e.
 _OTHER_NAMES = {"v5litepod": "v5e"}
 
 
 class Topology(NamedTuple):
-    """A slice of a TPU.
-
-    Args:
-        chip: `Chip`.
-        shape: str. How its chips are arranged, such as `4x4`.
-    """
+    """A slice of a TPU; `shape` is the arrangement of its chips, such as `4x4`."""
 
     chip: Chip
     shape: str
@@ -73,12 +69,12 @@ class Topology(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is rented as."""
+        """The name under which it is rented."""
         return f"{self.chip.kind}-{self.num_chips * self.chip.cores}"
 
     @property
     def network_rate(self) -> float:
-        """What each chip sends in a ring over all chips, in GB/s.
+        """The rate at which each chip sends in a ring over all chips, in GB/s.
 
         Where links do not close to rings, the way back takes half of it. The two
         devices of a chip are neighbours in the ring, with a faster link between them.
@@ -87,8 +83,8 @@ class Topology(NamedTuple):
 
     @property
     def compiler_options(self) -> dict[str, str]:
-        """Returns what `jax.experimental.topologies.get_topology_desc` takes."""
-        # The two cores of a v4 or v5p are one device, as on the machine itself.
+        """Returns the arguments of `jax.experimental.topologies.get_topology_desc`."""
+        # The two cores of a v4 or v5p form one device, as on the machine itself.
         config = "megacore" if self.chip.cores > self.chip.devices else "default"
         name = f"{self.chip.kind}:{self.shape}"
         return {"topology_name": name, "chip_config_name": config}
@@ -101,18 +97,15 @@ TOPOLOGIES = {
 
 
 def find_topology(name: str) -> Topology:
-    """Returns the slice of this name.
+    """Returns the slice of this name, or raises `UsageError` if there is none.
 
-    The number in a name counts cores for v4, v5p and TPU7x, whose chips have two, and
-    chips for v5e and v6e, as in Google Cloud. `v5litepod-16` is `v5e-16`.
-
-    Raises:
-        UsageError: If there is none.
+    As in Google Cloud, the number in a name counts cores for v4, v5p and TPU7x, whose
+    chips have two, and chips for v5e and v6e. `v5litepod-16` is `v5e-16`.
     """
     kind, _, number = name.strip().partition("-")
     kind = _OTHER_NAMES.get(kind, kind)
-    found = TOPOLOGIES.get(f"{kind}-{number}")
+    topology = TOPOLOGIES.get(f"{kind}-{number}")
     of_kind = [n for n, one in TOPOLOGIES.items() if one.chip.kind == kind]
-    known = ", ".join(of_kind or TOPOLOGIES)
-    require(found is not None, f"--topology must be one of {known}", name)
-    return found
+    names = ", ".join(of_kind or TOPOLOGIES)
+    require(topology is not None, f"--topology must be one of {names}", name)
+    return topology

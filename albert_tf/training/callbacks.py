@@ -1,7 +1,7 @@
-"""What the training loop calls between its steps.
+"""Callbacks, which the training loop calls between its steps.
 
 The state of a callback is a function of the metrics on record, or is kept in a file of
-its own, so a resumed run continues as one that was not stopped.
+its own, so a resumed run continues like an uninterrupted one.
 """
 
 import collections
@@ -30,52 +30,44 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.engine import TrainStep, helper_name, is_tpu
 from albert_tf.training.weights import WeightAverages, mark_trained
 
-# Log lines whose median is the usual value, and how many there must be of them.
+# The usual value is the median of this many log lines; fewer than the second number
+# are not enough to judge by.
 _WINDOW = 20
 _MINIMUM = 3
 _MEASURES = {"loss": "loss", "grad_norm": "gradient norm"}
 
 
 class Callback:
-    """Does nothing; derived classes do something when it is their turn."""
+    """Does nothing; derived classes override the calls they need."""
 
-    # Whether the run is to end before the next call of the step.
+    # Whether the run must end before the next call of the step.
     should_stop = False
 
     def on_step(self, done: int, results: Mapping[str, Any]) -> None:
-        """Is called after every call of the step, in every worker.
+        """Is called after every call of the step, in every worker; may raise an error.
 
-        Args:
-            done: int. Number of updates before them.
-            results: dict. What `TrainStep.train` has returned.
-
-        Raises:
-            DivergedError: If training is not to go on from here.
+        `DivergedError` ends the training. `done` is the number of updates made before
+        this call, `results` the result of `TrainStep.train`.
         """
 
     def on_log(self, values: Mapping[str, Any]) -> None:
-        """Is called with every line of training that is recorded."""
+        """Is called with every line of training metrics that is recorded."""
 
     def on_evaluate(self, step: int, values: dict[str, Any]) -> None:
         """Is called after an evaluation, and may add to its values.
 
-        They are recorded afterwards: a run that was killed in between repeats both.
+        The values are recorded afterwards: a run killed in between repeats both.
         """
 
     def on_save(self) -> None:
-        """Is called after a checkpoint was written."""
+        """Is called after a checkpoint has been written."""
 
     def on_end(self) -> None:
         """Is called when training ends, whatever the reason."""
 
 
 class DivergedError(DataError):
-    """Training diverged.
-
-    Attributes:
-        step: int. Number of the update, counted from 1, at which it was noticed.
-        values: dict. Loss and gradient norm of that update.
-    """
+    """Training diverged at update `step`, counted from 1, with these `values`."""
 
     def __init__(self, message: str, step: int, values: Mapping[str, float]):
         super().__init__(message)
@@ -87,16 +79,12 @@ class DivergenceGuard(Callback):
     """Judges the loss and the gradient norm of every step.
 
     The usual value is the median of the last 20 log lines, from the third line on. It
-    depends on nothing but what is on record, so a resumed run decides alike.
+    depends only on what is on record, so a resumed run decides alike. A loss or a norm
+    above its multiple of the usual one is a divergence; 0 allows all finite ones.
 
-    In float16, a gradient that is not finite is no divergence as long as the loss scale
-    can be halved: the step was skipped. The scale has no part in the loss.
-
-    Args:
-        lines: Lines of `metrics.jsonl` up to the step where training begins.
-        max_loss_ratio: float. A loss above this multiple of the usual one is a
-            divergence; 0: only one that is not finite.
-        max_norm_ratio: float. The same for the global norm of the gradients.
+    In float16, a gradient that is not finite does not count as a divergence while the
+    loss scale can still be halved: the step was skipped. The scale does not affect the
+    loss.
     """
 
     def __init__(
@@ -113,7 +101,7 @@ class DivergenceGuard(Callback):
                 self.on_log(line)
 
     def on_log(self, values: Mapping[str, Any]) -> None:
-        """Takes note of a log line of training."""
+        """Adds a log line of training to the usual values."""
         for name, usual in self._usual.items():
             if name in values:
                 usual.append(values[name])
@@ -153,45 +141,39 @@ class DivergenceGuard(Callback):
 
 
 def _not_finite(results: Mapping[str, Any]) -> str:
-    """Says which of several losses are not finite, as far as the sums show it."""
+    """Names the losses that are not finite, as far as the sums show it."""
     ending = "_loss_sum"
     sums = {k.removesuffix("_sum"): v for k, v in results.items() if k.endswith(ending)}
     names = [name for name, value in sums.items() if not math.isfinite(value)]
     return f", of {' and '.join(names)}" if names and len(sums) > 1 else ""
 
 
-# Last words of the names of metrics of which less is better.
+# Last words of the names of metrics that improve as they fall.
 _LOWER_IS_BETTER = frozenset({"loss", "mse"})
 
 
 def lower_is_better(metric: str) -> bool:
-    """Returns whether less is better of a metric, such as `mlm_loss`."""
+    """Returns whether a metric, such as `mlm_loss`, improves as it falls."""
     return metric.rpartition("_")[2] in _LOWER_IS_BETTER
 
 
-# In the folder of a model: the evaluation that it comes from.
+# Names, in a model folder, the evaluation that the model comes from.
 BEST_FILE = "best.json"
 _EVALUATED_ON = "evaluated_on"
 
 
 class KeepBest(Callback):
-    """Keeps what the best evaluation so far was of; may end a run that stays worse.
+    """Keeps the best state so far, and may end a run that no longer improves.
 
-    All decisions follow from the metrics on record, so a resumed run makes those of an
+    All decisions follow from the metrics on record, so a resumed run decides like an
     uninterrupted one. An evaluation whose metric is not finite is never the best.
+    Averages, if given, are kept instead of the weights.
 
     Args:
-        path: str. Folder of what is kept; made when it is needed.
-        metric: str. Name of the metric that decides.
+        path: str. Folder of what is kept; created when it is needed.
         lines: sequence of dict. Evaluations on record, each with its `step`.
-        averages: `WeightAverages` or None. Kept instead of the weights, if there are
-            any.
         patience: int. Number of evaluations without a better value after which to stop;
             0 for never.
-        writes: bool. Whether this process writes.
-
-    Attributes:
-        best_step: int or None. Step of the best evaluation so far.
     """
 
     def __init__(
@@ -222,18 +204,18 @@ class KeepBest(Callback):
 
     @property
     def should_stop(self) -> bool:
-        """Whether there was no better evaluation for too long."""
+        """Whether too many evaluations have passed without an improvement."""
         return bool(self.patience) and self._waited >= self.patience
 
     def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
-        """Keeps what belongs to the best evaluation so far."""
+        """Keeps the current state if this evaluation is the best so far."""
         if self._is_best(step, float(values[self.metric])) and self.writes:
             averages = self._averages
             with averages.in_place() if averages else contextlib.nullcontext():
                 self.save(step)
 
     def _is_best(self, step: int, value: float) -> bool:
-        """Notes an evaluation that is not on record yet."""
+        """Returns whether a new evaluation is the best so far, and records it."""
         if step <= self._last_step:
             return False
         self._last_step = step
@@ -247,17 +229,12 @@ class KeepBest(Callback):
         return False
 
     def save(self, step: int) -> None:
-        """Writes what is kept, completely or not at all."""
+        """Writes the state to keep, completely or not at all."""
         raise NotImplementedError
 
 
 class KeepWeights(KeepBest):
-    """Keeps weights under the step they were reached at, with those for a resumed run.
-
-    Args:
-        model: Keras model of the run.
-        *args, **kwargs: As for `KeepBest`.
-    """
+    """Keeps weights named by their step, and those that a resumed run needs."""
 
     def __init__(self, model: keras.Model, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -274,11 +251,7 @@ class KeepWeights(KeepBest):
             safetensors_file.write(f, tensors, {"format": "albert_tf"})
 
     def restore(self, step: int) -> None:
-        """Gives the model the weights of a step.
-
-        Raises:
-            DataError: If none were kept.
-        """
+        """Loads the weights of a step, or raises `DataError` if none were kept."""
         path = self._file(step)
         if not files.exists(path):
             raise DataError(f"{path}: the weights of the best evaluation are missing")
@@ -287,12 +260,12 @@ class KeepWeights(KeepBest):
             variable.assign(tensors[name].read())
 
     def on_save(self) -> None:
-        """Removes the weights that a run continued from now on cannot need."""
+        """Removes weights that a run resumed from this checkpoint cannot need."""
         if not self.writes or not files.is_folder(self.path):
             return
-        kept = f"step-{self.best_step}.safetensors"
+        best = f"step-{self.best_step}.safetensors"
         for name in files.list_folder(self.path):
-            if name.endswith(".safetensors") and name != kept:
+            if name.endswith(".safetensors") and name != best:
                 files.remove(files.join(self.path, name))
 
     def _file(self, step: int) -> str:
@@ -302,18 +275,11 @@ class KeepWeights(KeepBest):
 class KeepModel(KeepBest):
     """Writes the model after each evaluation that is better than all before it.
 
-    A file next to the model says which one was the best so far, so a resumed run
-    compares with it. An evaluation that a resumed run repeats changes nothing. Numbers
-    of other examples are not compared: the first evaluation of them is the best.
-
-    Args:
-        path: str. The folder to write, a model folder like that of the run.
-        metric: str. Name of the metric that decides. If it begins with `ema_`, the
-            model has the averages.
-        step: `TrainStep` of the run, with its model.
-        averages: `WeightAverages`. Those of the run.
-        tokenizer: `Tokenizer`. Is written with the model.
-        evaluated_on: dict. What distinguishes the examples of the evaluations.
+    A file next to the model names the best evaluation so far, so a resumed run compares
+    with it. An evaluation that a resumed run repeats changes nothing. Values measured
+    on other examples, as described by `evaluated_on`, are not compared: the first
+    evaluation on new examples is the best. If the metric begins with `ema_`, the
+    averages are written.
     """
 
     def __init__(
@@ -327,28 +293,27 @@ class KeepModel(KeepBest):
     ):
         self._evaluated_on = dict(evaluated_on)
         lines = _recorded(path, metric, self._evaluated_on)
-        kept = averages if metric.startswith("ema_") else None
-        super().__init__(path, metric, lines, kept)
+        ema_averages = averages if metric.startswith("ema_") else None
+        super().__init__(path, metric, lines, ema_averages)
         self._train_step = step
         self._tokenizer = tokenizer
 
     def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes the model if these metrics of it are the best ones so far.
-
-        Raises:
-            UsageError: If the metric is not among them.
-        """
+        """Writes the model if these metrics, which must have `metric`, are the best."""
         metric, has = self.metric, "the evaluation data has no such metric, only"
         require(metric in values, f"--keep_best={metric}: {has} {', '.join(values)}")
         if not math.isfinite(values[metric]):
             logging.warning(
                 "%s: the %s of step %d is %s: the model is not kept",
-                *(self.path, metric, step, values[metric]),
+                self.path,
+                metric,
+                step,
+                values[metric],
             )
         super().on_evaluate(step, values)
 
     def save(self, step: int) -> None:
-        """Writes the model, and of which evaluation it is."""
+        """Writes the model and the evaluation it comes from."""
         record = {
             "metric": self.metric,
             "value": self.best_value,
@@ -363,14 +328,14 @@ class KeepModel(KeepBest):
                 model = self._train_step.model
                 write_files(from_model(model, self._tokenizer), out)
         except (OSError, DataError, UsageError) as e:
-            # No reason to end a run; the next better model is written.
+            # Not a reason to end the run: the next better model is written.
             logging.warning("%s: the model is not kept: %s", self.path, e)
 
 
 def _recorded(
     folder: str, metric: str, evaluated_on: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Returns the evaluation on record, if others can be compared with it."""
+    """Returns the evaluation on record, if new ones can be compared with it."""
     path = files.join(folder, BEST_FILE)
     if not (folders.is_complete(folder) and files.exists(path)):
         return []
@@ -388,31 +353,29 @@ def _recorded(
             "%s: was measured on other examples, %s, than --eval_file, "
             "--eval_batch_size, --max_eval_steps, --eval_masked_lm_prob and "
             "--eval_ngram now give, %s; the next evaluation replaces it",
-            *(path, _describe(before), _describe(evaluated_on)),
+            path,
+            _describe(before),
+            _describe(evaluated_on),
         )
         return []
     return [{"step": record["step"], metric: record["value"]}]
 
 
 def _describe(evaluated_on: Mapping[str, Any]) -> str:
-    """Returns the examples of evaluations for people; of a digest, the beginning."""
+    """Describes the examples of evaluations for people; digests are shortened."""
     return " ".join(f"{k}={str(v)[:12]}" for k, v in evaluated_on.items())
 
 
-# The weights that a line is of, in the words of --export_weights.
+# Which weights a line describes, in the words of --export_weights.
 _LAST, _AVERAGE = "last", "average"
 
 
 class Samples(Callback):
-    """Writes `samples.jsonl`: one line per evaluation, with averages one more.
+    """Writes `samples.jsonl`: one line per evaluation, and one for any averages.
 
     Does nothing without texts or held-out data, in workers other than the chief, and on
-    a TPU, which would have to compile a second program for a few rows.
-
-    Args:
-        path: str. Folder of the run.
-        first_step: int. Step at which the run continues. Later lines are removed.
-        settings, step, averages, tokenizer: Those of the run, whose model answers.
+    a TPU, which would have to compile a second program for a few rows. Lines after
+    `first_step`, where the run continues, are removed.
     """
 
     def __init__(
@@ -438,7 +401,7 @@ class Samples(Callback):
             self._file = MetricsFile(path, first_step)
 
     def _read(self, texts: Sequence[str], longest: int) -> None:
-        """Makes the batch of the texts; all evaluations share it, and one graph."""
+        """Makes the batch of texts, which all evaluations share, with one graph."""
         rows = []
         for text in filter(None, texts):
             try:
@@ -451,13 +414,13 @@ class Samples(Callback):
         if not rows:
             return
         batch, self._masks = masked_inputs(self._tokenizer, rows, longest)
-        # An equal share for each device.
+        # Each device must get an equal share of the rows.
         shares = self._step.num_shares
         number = -(-len(rows) // shares) * shares
         self._batch = {k: np.resize(v, (number, v.shape[1])) for k, v in batch.items()}
 
     def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes the answers of now, unless they are on record."""
+        """Writes the current answers, unless they are on record."""
         if not self._texts:
             return
         self._append(step, _LAST)
@@ -467,19 +430,19 @@ class Samples(Callback):
 
     def _append(self, step: int, weights: str) -> None:
         key = {"step": step, "weights": weights}
-        # An evaluation that a resumed run repeats.
+        # A resumed run may repeat an evaluation that is on record.
         if not any(key.items() <= line.items() for line in self._file.lines):
             self._file.append({**key, "answers": self._answers()})
 
     def _answers(self) -> list[dict[str, Any]]:
-        """Returns of each text, for each mask, the best tokens and probabilities."""
+        """Returns the best tokens, with probabilities, for each mask of each text."""
         outputs = self._step.predict(self._batch)
         logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
         logits = logits.astype(np.float32)
         # A model's table may be larger than the vocabulary.
         logits = logits[..., : self._tokenizer.vocab_size]
         answers = []
-        # The last rows may be repetitions.
+        # The last rows may be repetitions that fill the batch.
         for text, masks, rows in zip(self._texts, self._masks, logits, strict=False):
             scores = map(probabilities, rows[: len(masks)])
             best = [best_tokens(row, self._tokenizer) for row in scores]
@@ -487,6 +450,6 @@ class Samples(Callback):
         return answers
 
     def on_end(self) -> None:
-        """Writes again what could not be written."""
+        """Retries lines that could not be written."""
         if self._file:
             self._file.settle()

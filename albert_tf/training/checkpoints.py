@@ -1,6 +1,6 @@
 """Checkpoints of a training run: weights, slots, averages, step and seed.
 
-Tensors have the canonical weight names, not names derived from the attributes of Python
+Tensors have the canonical weight names, not names derived from attributes of Python
 objects, so checkpoints stay readable when the code changes.
 """
 
@@ -25,8 +25,8 @@ from albert_tf.training.engine import value_of
 from albert_tf.training.weights import WeightAverages
 from albert_tf.training.workers import digest_of
 
-# What reading a damaged file raises; a file cut short is an IndexError. Others, for
-# want of memory, say nothing about the file.
+# Errors raised by reading a damaged file; a truncated one raises IndexError. Other
+# errors, such as a lack of memory, say nothing about the file.
 _DAMAGES = (
     tf.errors.DataLossError,
     tf.errors.InternalError,
@@ -40,18 +40,18 @@ _DAMAGES = (
 
 
 def latest_step(folder: str | os.PathLike) -> int | None:
-    """Returns the step of the latest checkpoint in a folder, None without one."""
+    """Returns the step of the latest checkpoint in a folder, or None without one."""
     return next(iter(find_checkpoints(folder)), None)
 
 
-# What a process killed while writing leaves behind, and the data of a checkpoint.
+# Files left by a process that was killed while writing, and data of checkpoints.
 _UNFINISHED = re.compile(r"step-\d+(_temp.*|\..*\.tempstate\d+)")
 _DATA = re.compile(r"step-(\d+)\.data-\d{5}-of-\d{5}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the first line of an error of TensorFlow's."""
+    """Returns the first line of a TensorFlow error."""
     lines = str(getattr(error, "message", error)).splitlines() or [""]
     return without_graph_names(lines[0])
 
@@ -60,25 +60,22 @@ class TrainingCheckpoints:
     """Saves and restores a run.
 
     Everything random in a run is a function of its seed and the step (the order of the
-    examples, their masks, dropout), so with these two a restored run continues
-    exactly as if it had not stopped.
+    examples, their masks, dropout), so with these two a restored run continues exactly
+    as if it had not stopped.
 
-    On a full disk, older checkpoints than `keep` says make room for a new one, except
-    the last one that is known to be whole. TensorFlow's own asynchronous writing
-    reports an error only at the next save, and the files of that save are lost as well;
-    here `finish` and `check` report it.
+    On a full disk, checkpoints are removed beyond what `keep` says to make room for a
+    new one, except the last one that is known to be intact. TensorFlow's own
+    asynchronous writing reports an error only at the next save, and loses the files of
+    that save as well; here `finish` and `check` report it.
 
     Args:
-        folder: str. Folder of the checkpoints.
-        model: Keras model of the run.
         optimizer: Optimizer of the run, already built.
-        seed: int. Seed of the run.
         keep: int. Number of checkpoints to keep; older ones are removed.
         asynchronous: bool. Whether `save` only copies the values, and a thread writes
-            them while training goes on.
+            them.
         writes: bool. Whether this process writes them. In a run on several machines
-            only the chief does; the others take part in saving, because slots that are
-            divided among them are brought together for it.
+            only the chief does; the others take part in saving, because it gathers
+            slots that are divided among them.
     """
 
     def __init__(
@@ -103,14 +100,14 @@ class TrainingCheckpoints:
         self._seed = tf.Variable(seed, dtype=tf.int64, trainable=False)
         self._values = {"weights": weights, "slots": slots}
         if optimizer.ema_decay:
-            # Runs without them keep the layout that they always had.
+            # Runs without averages keep the layout of their checkpoints.
             self._values["averages"] = WeightAverages(model, optimizer).averages
         if optimizer.loss_scale:
             self._values["loss_scale"] = optimizer.loss_scale.state
         everything = {**self._values, "step": optimizer.iterations}
-        # Copies in the memory of the host, with the variables that they are of.
+        # Copies in host memory, each with the variable it was copied from.
         self._copies: list[tuple[tf.Variable, keras.Variable]] = []
-        # The files are TensorFlow's, whatever trains.
+        # Files have TensorFlow's format on every back end.
         self._is_native = keras.backend.backend() == "tensorflow"
         take = (lambda v: v.value) if self._is_native else self._copy
         values = {**tf.nest.map_structure(take, everything), "seed": self._seed}
@@ -119,15 +116,15 @@ class TrainingCheckpoints:
         self._writes = writes
         self.folder = os.fspath(folder)
         self._copied: int | None = None
-        # The step restored or written last: that checkpoint is whole.
+        # The step restored or written last: its checkpoint is intact.
         self._last: int | None = None
         self._thread = ThreadPoolExecutor(1) if asynchronous else None
         self._begun: Future | None = None
         if asynchronous and self._is_native:
             values |= tf.nest.map_structure(self._copy, everything)
         self._written = tf.train.Checkpoint(**values)
-        # Part of every checkpoint; made when it is asked for. Otherwise `restore` makes
-        # it, and reads the file once more.
+        # Every checkpoint contains the counter, which is created on first access.
+        # Otherwise `restore` would create it, and read the file once more.
         _ = self._written.save_counter, self.checkpoint.save_counter
         if writes:
             self._remove_unfinished()
@@ -138,7 +135,7 @@ class TrainingCheckpoints:
         return int(value_of(self.optimizer.iterations))
 
     def facts(self) -> dict[str, str]:
-        """Returns step and digests of what a checkpoint holds, by a title."""
+        """Returns the step and digests of a checkpoint's content, by title."""
         digests = {
             title: digest_of({name: value_of(v) for name, v in variables.items()})
             for title, variables in self._values.items()
@@ -148,17 +145,12 @@ class TrainingCheckpoints:
     def save(self, wait: bool = False) -> None:
         """Writes a checkpoint of the current step, completely or not at all.
 
-        Args:
-            wait: bool. Whether to wait for the files, although they are written while
-                training goes on.
-
-        Raises:
-            DataError: If it cannot be written; without `wait`, also if the one before
-                could not be, although this one is being written.
+        With `wait`, it also waits for files that are written asynchronously; without,
+        it raises `DataError` also for the previous checkpoint.
         """
         failed = self._ended()
-        # Once a step: another attempt is this worker's alone, and values may have to be
-        # gathered from all.
+        # Copy once per step: only this worker makes another attempt, but gathering the
+        # values may need all workers.
         if self._copied != self.step:
             for copy, variable in self._copies:
                 copy.assign(value_of(variable))
@@ -175,30 +167,22 @@ class TrainingCheckpoints:
             raise failed
 
     def check(self) -> None:
-        """Says whether what was begun last has failed by now, without waiting.
-
-        Raises:
-            DataError: If it could not be written; said once.
-        """
+        """Raises `DataError`, without waiting, if the last write has failed; once."""
         if self._begun and self._begun.done() and (failed := self._ended()):
             raise failed
 
     def settle(self) -> None:
-        """Waits for the files being written; a failure is only logged."""
+        """Waits for the files being written; only logs a failure."""
         if failed := self._ended():
             logging.warning("%s", failed)
 
     def finish(self) -> None:
-        """Waits for the files being written.
-
-        Raises:
-            DataError: If they cannot be written.
-        """
+        """Waits for the files being written; raises `DataError` if they cannot be."""
         if failed := self._ended():
             raise failed
 
     def _ended(self) -> BaseException | None:
-        """Waits for what was begun last; returns its error, once."""
+        """Waits for the last write; returns its error, once."""
         failed = self._begun and self._begun.exception()
         self._begun = None
         return failed
@@ -221,14 +205,15 @@ class TrainingCheckpoints:
             logging.warning(
                 "%s: the disk is full; for the checkpoint of step %d, older ones were "
                 "removed: %s",
-                *(self.folder, step, ", ".join(f"step {n}" for n in removed)),
+                self.folder,
+                step,
+                ", ".join(f"step {n}" for n in removed),
             )
 
     def _make_room(self, error: Exception) -> int | None:
-        """Removes what a failed attempt left, and on a full disk an old checkpoint.
+        """Removes the files of a failed attempt, and on a full disk an old checkpoint.
 
-        Returns:
-            The step of a checkpoint removed, so that another attempt may succeed.
+        Returns the step of the removed one, if another attempt may now succeed.
         """
         is_full = any(os.strerror(number) in str(error) for number in _FULL)
         with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
@@ -236,7 +221,7 @@ class TrainingCheckpoints:
             others = set(find_checkpoints(self.folder)) - {self._last}
             if others and self._last is not None and is_full:
                 last = self._last
-                # Those of later steps are damaged.
+                # Checkpoints of later steps are damaged.
                 step = min(others, key=lambda step: (step < last, step))
                 self._remove([step])
                 return step
@@ -246,23 +231,23 @@ class TrainingCheckpoints:
         prefix = files.join(self.folder, f"step-{step}")
         self._written.write(prefix)
         if not files.is_remote(self.folder):
-            # Before older ones are removed: a power cut may come at any moment.
+            # Sync before older ones are removed: power may fail at any moment.
             for name in files.list_folder(self.folder):
                 if name.startswith(f"step-{step}."):
                     files.sync(files.join(self.folder, name))
             files.sync(self.folder)
         self._last = step
-        found = find_checkpoints(self.folder)
-        # Those of later steps are damaged, or the run would not be here.
-        kept = [n for n in found if n <= step][: self._keep]
-        self._remove(set(found) - set(kept))
-        # The list in which TensorFlow looks for the latest checkpoint.
+        checkpoints = find_checkpoints(self.folder)
+        # Checkpoints of later steps are damaged: the run did not continue from them.
+        steps = [n for n in checkpoints if n <= step][: self._keep]
+        self._remove(set(checkpoints) - set(steps))
+        # TensorFlow looks for the latest checkpoint in this list.
         lines = [f'model_checkpoint_path: "step-{step}"']
-        lines += [f'all_model_checkpoint_paths: "step-{n}"' for n in reversed(kept)]
+        lines += [f'all_model_checkpoint_paths: "step-{n}"' for n in reversed(steps)]
         files.write_text(files.join(self.folder, "checkpoint"), "\n".join(lines) + "\n")
 
     def _remove(self, steps: Collection[int]) -> None:
-        """Removes checkpoints; the index first, because it makes them complete."""
+        """Removes checkpoints, the index first, because it makes them complete."""
         for step in steps:
             files.remove(files.join(self.folder, f"step-{step}.index"))
         if steps:
@@ -271,14 +256,14 @@ class TrainingCheckpoints:
     def _copy(self, variable) -> tf.Variable:
         value = value_of(variable)
         if variable is self.optimizer.iterations:
-            value = value.astype(np.int64)  # as TensorFlow has it, whatever trains
+            value = value.astype(np.int64)  # TensorFlow's type, on every back end
         with tf.device("/cpu:0"):
             copy = tf.Variable(value, trainable=False)
         self._copies.append((copy, variable))
         return copy
 
     def _remove_unfinished(self) -> None:
-        """Removes half-written files, and data that no index makes a checkpoint."""
+        """Removes half-written files, and data files without an index."""
         names = files.list_folder(self.folder) if files.is_folder(self.folder) else []
         whole = find_checkpoints(self.folder)
         for name in names:
@@ -287,21 +272,15 @@ class TrainingCheckpoints:
                 files.remove_tree(files.join(self.folder, name))
 
     def restore(self, folder: str | os.PathLike) -> int | None:
-        """Restores the latest checkpoint that is intact, if there is one.
-
-        Args:
-            folder: str. The chief's folder.
-
-        Returns:
-            int. The step, or None if there is no checkpoint.
+        """Restores the latest intact checkpoint, if any, and returns its step.
 
         Raises:
             DataError: If all checkpoints are damaged, or the latest belongs to another
                 model.
         """
-        found = find_checkpoints(folder)
+        checkpoints = find_checkpoints(folder)
         seed = int(self._seed.numpy())
-        for step, path in found.items():
+        for step, path in checkpoints.items():
             copy = path
             try:
                 with streams.in_memory(path) as copy:
@@ -313,8 +292,8 @@ class TrainingCheckpoints:
                 ) from e
             except (tf.errors.OpError, IndexError, RuntimeError) as e:
                 reason = reason_of(e).replace(copy, path)[:200]
-                # TensorFlow's reader raises `OpError` itself where it does not know
-                # the kind.
+                # TensorFlow's reader raises the base class `OpError` for unknown
+                # kinds of errors.
                 if not isinstance(e, _DAMAGES) and type(e) is not tf.errors.OpError:
                     raise DataError(f"{path}: cannot be read: {reason}") from e
                 logging.warning("%s: is damaged and left out: %s", path, reason)
@@ -331,7 +310,7 @@ class TrainingCheckpoints:
                 )
             self._last = step
             return step
-        if found:
+        if checkpoints:
             raise DataError(
                 f"{os.fspath(folder)}: every checkpoint is damaged; another "
                 "--output_dir begins anew"

@@ -1,6 +1,6 @@
-"""The engine of a run: what trains, on the backend that Keras was started with.
+"""The engine of a run: training on the backend that Keras was started with.
 
-Both have the same names. `Strategy` stands for the devices of a run: a
+Both engines define the same names. `Strategy` stands for the devices of a run: a
 `tf.distribute.Strategy`, or `jax.devices.Devices`.
 """
 

@@ -1,4 +1,4 @@
-"""Evaluates the model of a fine-tuning run, and notices if its training collapses."""
+"""Evaluates the model of a fine-tuning run, and detects a collapse of its training."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ from albert_tf.training.engine import share
 from albert_tf.training.examples import CALIBRATION, Split
 
 _CHANCE = 0.98
-# A run with fewer steps has hardly begun to learn, which says nothing.
+# A run with fewer steps has hardly learned anything yet, so a collapse is not evident.
 _FEW_STEPS = 50
 
 
 class CollapsedError(DataError):
-    """Training collapsed, and the run was asked not to go on."""
+    """Training collapsed, and the settings say to end the run."""
 
 
 # Runs a model on rows.
@@ -29,13 +29,7 @@ Outputs = Callable[[EncodedExamples], Mapping[str, np.ndarray]]
 
 
 def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
-    """Returns the task with what is chosen on held-back training examples, if any.
-
-    Args:
-        task: `Task`. With the labels of the model.
-        splits: dict. `Split` by name.
-        run: callable. From rows to the outputs of the model.
-    """
+    """Returns the task calibrated on held-back training examples, if there are any."""
     split = splits.get(CALIBRATION)
     if split is None:
         return task
@@ -45,14 +39,9 @@ def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
 class Evaluator:
     """Measures the dev splits of a model in training.
 
-    Args:
-        run: `finetune.Finetuning`. Its averages are evaluated in place of the weights,
-            if there are any, and its chief decides for all workers.
-        outputs: callable. From rows to the outputs of the model.
-
-    Attributes:
-        examples: Those of the split that decides, at the last call.
-        answers: The answers to them.
+    The run's averages, if any, are evaluated in place of the weights, and its chief
+    decides for all workers. `examples` and `answers` belong to the split that decides,
+    at the last call.
     """
 
     def __init__(self, run: Any, outputs: Outputs):
@@ -62,21 +51,21 @@ class Evaluator:
         self.answers: Any = None
 
     def __call__(self) -> dict[str, Any]:
-        """Returns the metrics; those of other splits have the split's name first."""
+        """Returns the metrics; names of other splits' metrics begin with the split."""
         data, values = self._run.data, {}
         with self._run.averages.in_place():
             task = calibrated(data.task, data.splits, self._outputs)
             for name in data.dev_splits:
                 split = data.splits[name]
-                given = split.examples, split.encoded, self._outputs(split.encoded)
-                answers = task.answers(*given)
-                found = data.task.compare(split.examples, answers)
+                outputs = self._outputs(split.encoded)
+                answers = task.answers(split.examples, split.encoded, outputs)
+                metrics = data.task.compare(split.examples, answers)
                 if not values:
-                    values = dict(found)
+                    values = dict(metrics)
                     self.examples, self.answers = split.examples, answers
                 else:
-                    values |= {f"{name}_{key}": value for key, value in found.items()}
-        # Every worker computed all of it, perhaps with other last bits.
+                    values |= {f"{name}_{key}": value for key, value in metrics.items()}
+        # Every worker computed everything, but the last bits may differ.
         return share(self._run.strategy, values)[0]
 
 
@@ -86,20 +75,11 @@ def loss_bounds(
     class_weights: Sequence[float] = (),
     label_smoothing: float = 0.0,
 ) -> tuple[float, float] | None:
-    """Returns the losses of knowing every label, and only how frequent each class is.
+    """Returns the loss of perfect answers, and the one of the best constant answer.
 
-    Without weights and smoothing these are 0 and the entropy of the classes.
-
-    Args:
-        task: `Task`.
-        targets: dict. Targets of the training examples.
-        class_weights: sequence of float. Weights of the classes in the loss; empty for
-            equal ones.
-        label_smoothing: float. Smoothing of the labels in the loss.
-
-    Returns:
-        Two floats, or None for tasks other than single-label classification of texts,
-        and for those where good models are no better.
+    Without weights, which may be empty, and smoothing these are 0 and the entropy of
+    the classes. None for tasks other than single-label classification of texts, and for
+    tasks on which good models do no better.
     """
     if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
         return None
@@ -123,16 +103,10 @@ def _entropy(shares: np.ndarray) -> float:
 
 
 class Collapse(Callback):
-    """Notices training that has collapsed to the same answer for everything.
+    """Detects training that has collapsed to the same answer for everything.
 
-    It warns or ends the run after the warm-up, when two evaluations in a row or the
-    last one show it.
-
-    Args:
-        run: `finetune.Finetuning`.
-        evaluation: `Evaluator`.
-        evaluations: sequence of dict. Evaluations on record.
-        recorded: callable. Returns what has been recorded, for the lines of training.
+    It warns or ends the run after the warm-up, when two consecutive evaluations or the
+    last one show it. `evaluations` are on record already; `recorded` returns all lines.
     """
 
     def __init__(
@@ -152,7 +126,7 @@ class Collapse(Callback):
         self._has_warned = False
 
     def on_evaluate(self, step: int, values: dict[str, Any]) -> None:
-        """Judges the evaluation; raises CollapsedError if the run is to end."""
+        """Judges the evaluation; raises `CollapsedError` if the run must end."""
         reason, certain = share(self._run.strategy, self.find(step))[0]
         if certain:
             self._report(step, reason)
@@ -161,7 +135,7 @@ class Collapse(Callback):
         self._evaluations.append({"split": "eval", "step": step, **values})
 
     def find(self, step: int) -> tuple[str, bool]:
-        """Returns what looks collapsed, or an empty string; and whether certainly."""
+        """Returns a description of the collapse or "", and whether it is certain."""
         settings, task = self._run.settings, self._run.data.task
         if step <= settings.num_warmup_steps or settings.num_train_steps < _FEW_STEPS:
             return "", False
@@ -187,7 +161,7 @@ class Collapse(Callback):
         right, guessing = self._bounds
         if mean < right + _CHANCE * (guessing - right):
             return ""
-        return f"the loss is {mean:.4f}, that of guessing {guessing:.4f}"
+        return f"the loss is {mean:.4f}, and {guessing:.4f} when guessing"
 
     def _report(self, step: int, reason: str) -> None:
         text = (

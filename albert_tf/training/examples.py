@@ -1,4 +1,4 @@
-"""The examples of a fine-tuning run: read, checked, encoded."""
+"""Reads, checks and encodes the examples of a fine-tuning run."""
 
 import collections
 import dataclasses
@@ -24,10 +24,10 @@ from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 
-# Held back from the training examples, to choose a threshold.
+# The split held back from the training examples to choose a threshold.
 CALIBRATION = "calibration"
 _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
-# What examples say of the file that they are from, which may move. Messages name it.
+# Fields that locate examples in their file, for messages; the file may be moved.
 _PLACES = ("path", "lines", "unit", "where", "note", "skipped")
 # Share of the training examples that is held back from sets with only two parts.
 _DEV_FRACTION = 0.1
@@ -38,12 +38,7 @@ _MANY = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split of a task.
-
-    Attributes:
-        examples: The examples, of the task's family.
-        encoded: `EncodedExamples`. The same, as rows.
-    """
+    """The examples of a split, in the form of the task's family and encoded as rows."""
 
     examples: Any
     encoded: EncodedExamples
@@ -56,12 +51,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class RunExamples:
-    """Task and examples of a run.
-
-    Attributes:
-        task: `Task`. With its labels in the order of the model, and its options.
-        splits: dict. `Split` by name, such as "train", "dev" and "test".
-    """
+    """Task, with options and with labels in the model's order, and splits of a run."""
 
     task: Task
     splits: dict[str, Split]
@@ -73,19 +63,14 @@ class RunExamples:
 
     @property
     def dev_splits(self) -> list[str]:
-        """The splits that are evaluated, the one that decides first."""
+        """The names of the splits to evaluate; the first one decides."""
         names = [name for name in self.splits if name.startswith("dev")]
         return [name for name in names if self.splits[name].is_labelled]
 
     def check_metric(self, metric: str, needs_dev: Sequence[str]) -> None:
-        """Checks, before training, that there will be what settings rely on.
+        """Checks that the metric, if named, and dev examples for `needs_dev` exist.
 
-        Args:
-            metric: str. Name of a metric, or an empty string.
-            needs_dev: sequence of str. Settings that need dev examples.
-
-        Raises:
-            UsageError: If there are no dev examples, or no such metric.
+        Raises `UsageError` before training if not; `needs_dev` names settings.
         """
         names, task = self.dev_splits, self.task
         require(
@@ -93,20 +78,20 @@ class RunExamples:
             f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
             "(--dev_fraction holds some back)",
         )
-        known = [
+        metrics = [
             name if split == names[0] else f"{split}_{name}"
             for split in names
             for name in task.metric_names(self.splits[split].examples)
         ]
-        if metric and metric not in known:
+        if metric and metric not in metrics:
             reason = " (the loss is measured on training batches only)"
             raise UsageError(
-                f"metric must be one of {', '.join(known)}, received {metric!r}"
+                f"metric must be one of {', '.join(metrics)}, received {metric!r}"
                 + (reason if metric == "loss" else "")
             )
 
     def truncation(self) -> str:
-        """Returns a warning if many training examples lose text, or an empty string."""
+        """Returns a warning if many training examples lose text, otherwise ""."""
         lost = self.splits["train"].encoded.truncated
         if lost.mean() < _MANY:
             return ""
@@ -119,7 +104,7 @@ class RunExamples:
     def digest(self) -> dict[str, str]:
         """Returns a digest of the examples, rows and targets of every split."""
         digests = {name: _digest(split) for name, split in self.splits.items()}
-        # A split that is left out changes which weights are kept.
+        # Leaving out a split changes which weights are kept.
         return {"splits": ", ".join(sorted(digests)), **digests}
 
 
@@ -128,13 +113,10 @@ def read_task(
 ) -> tuple[FinetuneSettings, Task, dict[str, Any]]:
     """Reads the examples of a run.
 
-    Args:
-        settings: `FinetuneSettings`.
-
     Returns:
-        The settings, with the share of dev examples that is held back from training,
-        the task, with its labels, and the examples by the name of the split; those held
-        back to choose a threshold are the split "calibration".
+        The settings, with the share of training examples held back as dev examples; the
+        task, with its labels; and the examples by split. Examples held back to choose a
+        threshold are the split "calibration".
 
     Raises:
         DataError: If a file is missing or malformed.
@@ -172,12 +154,12 @@ def read_task(
 def _with_dev(
     settings: FinetuneSettings, task: Task, examples: dict[str, Any]
 ) -> tuple[FinetuneSettings, dict[str, Any]]:
-    """Holds dev examples back from training, if there are none and it is due."""
+    """Holds dev examples back from training if there are none and some are needed."""
     dev = [name for name in examples if name.startswith("dev")]
     share, train = settings.dev_fraction, examples["train"]
     if share is None and settings.data_dir and not dev:
         tests = [part for name, part in examples.items() if name.startswith("test")]
-        # The weights are not to be chosen on what is to be reported.
+        # The weights must not be chosen on the examples to be reported.
         if any(part.labels is not None for part in tests):
             share = _DEV_FRACTION
     if not share:
@@ -190,30 +172,32 @@ def _with_dev(
             )
         return settings, examples
     require(not dev, "dev_fraction: only without dev examples", share)
-    kept, held = _drawn(task.strata(train), share)
+    remaining, held = _drawn(task.strata(train), share)
     require(
-        kept and held,
+        remaining and held,
         f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
         "evaluate on (questions about one text stay together)" + _NO_SPLIT,
     )
     if task.problem_type == SINGLE_LABEL:
-        _check_left(train, kept, share)
+        _check_left(train, remaining, share)
     logging.info(
         "%s: %d of %d training examples are held back as dev examples, on which the "
         "weights are chosen",
-        *(train.path, len(held), len(train)),
+        train.path,
+        len(held),
+        len(train),
     )
     skipping = task.with_options(on_bad_input="skip")
     dev_part = skipping.to_evaluate(train.select(held))
-    first = {"train": train.select(kept), "dev": dev_part}
+    first = {"train": train.select(remaining), "dev": dev_part}
     settings = dataclasses.replace(settings, dev_fraction=share)
     return settings, first | {k: v for k, v in examples.items() if k != "train"}
 
 
-def _check_left(train: Any, kept: Sequence[int], share: float) -> None:
-    """Raises a DataError if a label cannot be trained on, or has one example only."""
+def _check_left(train: Any, remaining: Sequence[int], share: float) -> None:
+    """Raises `DataError` if a label has one example only, or none left to train on."""
     labels = list(map(label_key, train.labels))
-    left = {labels[i] for i in kept}
+    left = {labels[i] for i in remaining}
     for label, count in collections.Counter(labels).items():
         if count < 2 or label not in left:
             raise DataError(
@@ -224,9 +208,9 @@ def _check_left(train: Any, kept: Sequence[int], share: float) -> None:
 
 
 def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]:
-    """Returns the numbers of the examples to train on, and of those to hold back.
+    """Returns the indices of the examples to train on, and of the ones to hold back.
 
-    The draw does not depend on the seed of a run: several seeds are compared on the
+    The draw does not depend on the seed of a run, so several seeds are compared on the
     same examples.
     """
     units: dict[Any, list[int]] = {}
@@ -234,7 +218,7 @@ def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]
         units.setdefault(unit, []).append(i)
     groups = list(units.values())
     order = np.random.default_rng(0).permutation(len(groups)).tolist()
-    # Neighbours are of one kind, and every so many are held back.
+    # Sorted by label, so that every nth group, which is held back, covers all labels.
     order.sort(key=lambda g: repr(label_key(strata[groups[g][0]][1])))
     last = [int(i * share + 0.5) for i in range(len(groups) + 1)]
     held = {i for n, g in enumerate(order) if last[n + 1] > last[n] for i in groups[g]}
@@ -244,16 +228,10 @@ def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]
 def read_ahead(
     settings: FinetuneSettings,
 ) -> tuple[FinetuneSettings, Task, dict[str, Any]] | None:
-    """Returns what `read_task` returns, before TensorFlow is imported.
+    """Returns the result of `read_task` before TensorFlow is imported, if it can.
 
-    None for prepared sets, whose library starts TensorFlow; they, too, are looked for,
-    and so is the initial checkpoint.
-
-    Args:
-        settings: `FinetuneSettings`.
-
-    Raises:
-        DataError, UsageError: As `read_task`; if there is no checkpoint.
+    Returns None for prepared sets, whose library starts TensorFlow, but raises the same
+    errors if they, or the initial checkpoint, do not exist.
     """
     if settings.init_checkpoint and not settings.albert_config_file:
         check_path(settings.init_checkpoint)
@@ -265,7 +243,7 @@ def read_ahead(
 
 
 def recipe_of(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
-    """Returns the values of the recipe that is asked for, or else of the task's."""
+    """Returns the values of the requested recipe, or else of the task's own."""
     recipe = find_recipe(settings.recipe) if settings.recipe else task.recipe
     return dataclasses.asdict(recipe) if recipe else {}
 
@@ -273,7 +251,7 @@ def recipe_of(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
 def with_lengths(
     settings: FinetuneSettings, task: Task, config: AlbertConfig, tokenizer: Tokenizer
 ) -> tuple[FinetuneSettings, Task]:
-    """Decides the sizes of rows: those given, the recipe's, the task's, the model's."""
+    """Sets row sizes from the settings, else the recipe, the task and the model."""
     longest = config.max_position_embeddings
     length = settings.max_seq_length
     if length is None:
@@ -281,13 +259,13 @@ def with_lengths(
         length = min(recipe.get("max_seq_length", task.options.max_seq_length), longest)
     check_max_seq_length(length, pairs=False, longest=longest)
     names = [field.name for field in dataclasses.fields(task.options)]
-    given = {name: getattr(settings, name, None) for name in names}
-    given["max_seq_length"] = length
-    chosen = {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(settings, name, None) for name in names}
+    values["max_seq_length"] = length
+    chosen = {name: value for name, value in values.items() if value is not None}
     options = dataclasses.replace(task.options, **chosen)
     budget = length - options.max_query_length - 2 - tokenizer.pair_separators
     if settings.doc_stride is None and budget > 0:
-        # In short rows, the usual step would be longer than a window.
+        # In short rows, the default step would be longer than a window.
         stride = min(options.doc_stride, -(-budget // 2))
         options = dataclasses.replace(options, doc_stride=stride)
     settings = dataclasses.replace(settings, max_seq_length=length)
@@ -299,13 +277,7 @@ def encode(
     examples: dict[str, Any],
     tokenizer: Tokenizer,
 ) -> RunExamples:
-    """Returns the examples as rows of tokens.
-
-    Args:
-        task: `Task`. With labels in the order of the model, and options.
-        examples: dict. Examples by the name of the split.
-        tokenizer: `Tokenizer`.
-    """
+    """Returns the examples as rows of tokens; the task has the model's labels."""
     splits = {
         name: Split(part, task.encode(part, tokenizer))
         for name, part in examples.items()
@@ -318,21 +290,21 @@ def encode(
 
 
 def _check_classes(task: Task, train: Split) -> None:
-    """Raises a DataError if there is only one class to learn."""
+    """Raises `DataError` if there is only one class to learn."""
     if task.problem_type != SINGLE_LABEL or not len(train.examples):
         return
-    found = np.unique(train.encoded.targets[features.LABELS])
-    if len(found) < 2:
+    classes = np.unique(train.encoded.targets[features.LABELS])
+    if len(classes) < 2:
         raise DataError(
             f"{train.examples.path}: expected at least 2 different labels, received "
-            f"only {task.labels[found[0]]!r}"
+            f"only {task.labels[classes[0]]!r}"
         )
 
 
 def _digest(split: Split) -> str:
     encoded, sha256 = split.encoded, hashlib.sha256()
-    # Metrics and predictions read more of an example than its rows: names, groups,
-    # texts, all correct answers.
+    # Metrics and predictions also read what rows do not hold: names, groups, texts,
+    # all correct answers.
     sha256.update(json.dumps(split.examples, default=_content).encode())
     arrays = {
         "ids": encoded.rows.ids,
@@ -351,7 +323,7 @@ def _digest(split: Split) -> str:
 
 
 def _content(value: Any) -> Any:
-    """Returns examples, or a part of them, as JSON knows it, without their places."""
+    """Converts examples, or a part of them, for JSON, without their places."""
     if isinstance(value, np.generic):
         return value.item()
     return {

@@ -30,9 +30,9 @@ from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepar
 def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict:
     """Trains on a task and writes a folder with the model and its measurements.
 
-    If the folder holds this same run, unfinished, it is continued; if it is finished,
-    its results are returned. Arguments, result and errors are those of
-    `seeds.finetune`, which handles `num_seeds` and the restart after a collapse.
+    An unfinished run in the folder is continued; if it is finished, its results are
+    returned. Arguments, result and errors are as in `seeds.finetune`, which also
+    handles `num_seeds` and the restart after a collapse.
     """
     settings = prepared(settings)
     with devices(settings) as strategy:
@@ -46,10 +46,8 @@ class Finetuning(Run):
 
     Attributes:
         read: tuple or None. Result of `examples.read_task`, if it has been called.
-        start: `Start`. Config, tokenizer and weights.
-        data: `RunExamples`. The task and its examples.
-        shape: `BatchShape`. Of training batches, for one input pipeline.
-        selection: `KeepWeights`. Which weights are kept.
+        shape: `BatchShape`. Shape of the training batches of one input pipeline.
+        selection: `KeepWeights`. Decides which weights are kept.
     """
 
     title = "finetune"
@@ -67,7 +65,7 @@ class Finetuning(Run):
     def read_inputs(self) -> Iterator[Mapping[str, Any]]:
         """Reads the examples, opens the model to start from, resolves the settings.
 
-        Yields what else decides the result, ready for JSON.
+        Yields everything else that decides the result, ready for JSON.
         """
         settings, task, parts = self.read or examples.read_task(self.settings)
         with start.open_start(settings) as self.start:
@@ -92,7 +90,7 @@ class Finetuning(Run):
         return files.read_json(self.folder.join(METRICS))
 
     def make_step(self) -> TrainStep:
-        """Makes the model, with the weights to start from, and its step."""
+        """Builds the model with its initial weights, and its step."""
         settings, task, train = self.settings, self.data.task, self.data.train
         config = self.start.config
         rates = start.learning_rate_multipliers(
@@ -113,7 +111,7 @@ class Finetuning(Run):
         )
         step.model.max_seq_length = task.options.max_seq_length
         longest, on_jax = task.options.max_seq_length, settings.backend == "jax"
-        # It compiles a step for each length; all processes must take the same one.
+        # JAX compiles a step for each length; all processes must use the same one.
         few = on_jax and not settings.fixed_length
         few = few and not is_one_of_several(self.strategy)
         self.shape = BatchShape(
@@ -126,7 +124,7 @@ class Finetuning(Run):
             fixed_length=settings.fixed_length or on_jax,
             lengths=batches.halved(longest) if few else (),
         )
-        # Each input pipeline makes the share of one process.
+        # Each input pipeline produces the share of one process.
         pipelines = self.strategy.num_replicas_in_sync // step.num_shares
         batches.check(train, self.shape, settings.train_batch_size, pipelines)
         require(
@@ -137,7 +135,7 @@ class Finetuning(Run):
         return step
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
-        """Returns the batches of an input pipeline, from those of step `start` on."""
+        """Returns the batches of an input pipeline, starting at step `start`."""
         return batches.make_training_dataset(
             self.data.train,
             self.shape,
@@ -162,12 +160,15 @@ class Finetuning(Run):
         return self._evaluator if self.data.dev_splits else None
 
     def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
-        """Returns what notices a collapse, and what keeps the best weights."""
+        """Returns the callbacks that detect a collapse and keep the best weights."""
         settings = self.settings
         evaluations = [line for line in lines if line["split"] == "eval"]
         metric = settings.metric or self.data.task.selecting_metric
         self.selection = KeepWeights(
-            *(self.step.model, self.folder.join(BEST_FOLDER), metric, evaluations),
+            self.step.model,
+            self.folder.join(BEST_FOLDER),
+            metric,
+            evaluations,
             self.averages,
             patience=settings.early_stopping_patience,
             writes=settings.keep == "best" and not self.helper,
@@ -176,18 +177,20 @@ class Finetuning(Run):
         return [collapse, self.selection]
 
     def trained(self, last: int) -> None:
-        """Gives the model the weights to keep: the best ones, or the averages."""
+        """Loads the weights to keep into the model: the best ones, or the averages."""
         selection = self.selection
         if selection.should_stop:
             logging.info(
                 "stopped early at step %d: no better %s since step %s",
-                *(last, selection.metric, selection.best_step),
+                last,
+                selection.metric,
+                selection.best_step,
             )
         self.averages.replace_weights()
-        # Only the chief goes on with them, and it may have removed their file by now.
+        # Only the chief needs them, and it may have removed their file by now.
         if selection.writes and selection.best_step not in (None, last):
             selection.restore(selection.best_step)
 
     def finish(self) -> dict[str, Any]:
-        """Evaluates once more, and puts the finished folder in its place."""
+        """Evaluates once more and moves the finished folder into place."""
         return outputs.finish(self)

@@ -14,10 +14,10 @@ from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings
 
 ON_COLLAPSE = ("warn", "stop", "restart")
-# Which layer has which power of the decay; see `start.learning_rate_multipliers`.
+# How layers count the powers of the decay; see `start.learning_rate_multipliers`.
 DECAY_RULES = ("standard", "original", "corrected")
-# What else of a config a setting replaces that is given beside it: the steps of a
-# recipe, and their warm-up, are for all of its examples.
+# Settings of a config that a setting given with it replaces as well: the steps of a
+# recipe, and their warm-up, are meant for all of its examples.
 _REPLACES = {
     "num_train_epochs": ("num_train_steps", "num_warmup_steps"),
     "max_train_examples": ("num_train_steps", "num_warmup_steps"),
@@ -28,12 +28,7 @@ _REPLACES = {
 
 
 def beside(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Returns the settings of a config that those given beside it leave in force.
-
-    Args:
-        config: dict. Values by name.
-        given: collection of str. Names of the settings that take precedence.
-    """
+    """Returns the settings of a config that the `given` ones leave in force."""
     replaced = {name for setting in given for name in _REPLACES.get(setting, ())}
     return {name: value for name, value in config.items() if name not in replaced}
 
@@ -68,8 +63,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             Default: the task's, or those in train_file, sorted.
         many_labels: Accept more than 50 different labels, or a different one in every
             row.
-        answer_head: SQuAD: beam for the original's head of SQuAD 2.0, span for that of
-            SQuAD 1.1, as other packages use it for both. Default: the original's.
+        answer_head: SQuAD: beam for the original's head of SQuAD 2.0, span for its head
+            of SQuAD 1.1, which other packages use for both. Default: the original's.
         doc_stride: SQuAD: tokens from the start of one window to the next. Default:
             128.
         max_query_length: SQuAD: tokens kept of a question. Default: 64.
@@ -84,7 +79,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         learning_rate: Peak learning rate. Default: 2e-5.
         train_batch_size: Examples per step, over all devices. Default: 32.
         dropout: Dropout of the encoder. Default: the checkpoint's.
-        num_train_steps: Number of updates. Default: those of num_train_epochs.
+        num_train_steps: Number of updates. Default: as many as num_train_epochs need.
         num_warmup_steps: Updates during which the learning rate rises. Default: 10% of
             all.
         warmup_proportion: Share of the updates during which the learning rate rises,
@@ -94,31 +89,31 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             Default: 3.
         max_train_examples: Train on this many examples, drawn with the seed; 0: on all.
         layerwise_decay: Factor of the learning rate from each layer to the one below
-            it, such as 0.9, for models without shared layers (BERT). Refused for
-            others, ALBERT included, whose layers have one rate.
+            it, such as 0.9, for models without shared layers (BERT). Rejected for
+            others, including ALBERT, whose layers have one rate.
         layerwise_decay_rule: With --layerwise_decay: standard gives the top layer the
             full rate; original multiplies the rates of all layers and of the embeddings
             by the factor twice more, as ELECTRA's code does; corrected once more, as
             was meant there.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
-            0: no average. The average is what is evaluated, kept and saved.
+            0: no average. The average is evaluated, kept and saved.
         class_weights: Weights of the classes in the loss, such as spam=5,ham=1; or
             balanced.
         label_smoothing: Share of the label that is spread over all classes.
         exits: Text classifiers: also train classifiers on every layer, with which the
             model can stop early: joint (with the model) or frozen (on a fine-tuned
             model, which stays as it is).
-        packing: Put several short examples of a batch into one row. Changes no result,
-            but which values the encoder's dropout drops, where it has any. Not with
-            rows of fixed length, and not with --backend=jax.
+        packing: Put several short examples of a batch into one row. Does not change
+            results, except through the values that the encoder's dropout drops, where
+            it has any. Not with rows of fixed length, and not with --backend=jax.
         fixed_length: Pad every batch to max_seq_length; implied by --distribution=tpu.
             Without it, --backend=jax pads to that, its half, a quarter and so on.
         jit_compile: Compile the whole step with XLA (a TPU always does). Implies
             fixed_length.
         eval_steps: Steps between evaluations; 0: only at the end. Default: an epoch.
-        metric: Metric on the dev examples that selects the weights to keep; any name
-            but one of the task's is refused with the list. Default: the task's.
-        keep: Weights of the model: those with the best metric, or the last ones.
+        metric: Metric on the dev examples that selects the weights to keep; any other
+            name than the task's is rejected, with the list. Default: the task's.
+        keep: Weights of the model: the ones with the best metric, or the last ones.
         early_stopping_patience: Stop after this many evaluations without a better
             metric; 0: never.
         on_collapse: What to do if training collapses (one class, only empty answers, a
@@ -176,17 +171,14 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     num_seeds: int = setting(1, minimum=1)
 
     def check_source(self) -> None:
-        """Checks that data and initial weights are specified unambiguously.
-
-        Raises:
-            UsageError: If they are not.
-        """
+        """Raises `UsageError` if data or initial weights are missing or ambiguous."""
         require(self.output_dir, "--output_dir: required, but not given")
         require(
             bool(self.data_dir) != bool(self.train_file),
             "exactly one of --data_dir (a task's official files) and --train_file "
             "must be given",
-            *(self.data_dir, self.train_file),
+            self.data_dir,
+            self.train_file,
         )
         require(
             self.train_file or not (self.dev_file or self.test_file),
@@ -216,28 +208,24 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     def resolved(
         self, num_examples: int, recipe: dict[str, Any] | None = None
     ) -> "FinetuneSettings":
-        """Returns a copy with the values of the recipe and the lengths of the run.
+        """Returns a copy with the values of any recipe and the lengths of the run.
 
-        Args:
-            num_examples: int. Number of units of the training examples.
-            recipe: dict. Values of `task.Recipe`, or None.
-
-        Raises:
-            UsageError: If a value is invalid.
+        The training examples have `num_examples` units. Raises `UsageError` if a value
+        is invalid.
         """
         values = dict(recipe or {})
         epochs = self.num_train_epochs
         own_length = epochs is not None or self.num_train_steps is not None
         if own_length or self.max_train_examples:
-            # The steps of a recipe, and their warm-up, are for all of its examples.
+            # The steps and warm-up of a recipe are meant for all of its examples.
             for name in ("num_train_steps", "num_warmup_steps"):
                 values.pop(name, None)
         share = self.warmup_proportion
         if share is not None:
             values.pop("num_warmup_steps", None)
         names = [field.name for field in dataclasses.fields(Recipe)]
-        given = {name: getattr(self, name) for name in names}
-        values |= {name: v for name, v in given.items() if v is not None}
+        explicit = {name: getattr(self, name) for name in names}
+        values |= {name: v for name, v in explicit.items() if v is not None}
         values.setdefault("learning_rate", 2e-5)
         batch = values.setdefault("train_batch_size", 32)
         epochs = 3.0 if epochs is None else epochs
@@ -245,13 +233,13 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             "num_train_steps", math.ceil(num_examples * epochs / batch)
         )
         if self.exits == FROZEN:
-            # No metric of the last layer changes, so none can be the best.
+            # No metric of the last layer changes, so there is no best evaluation.
             values["keep"] = "last"
         warmup = steps // 10 if share is None else int(steps * share)
         values.setdefault("num_warmup_steps", warmup)
         epoch = min(math.ceil(num_examples / batch), steps)
         values["eval_steps"] = epoch if self.eval_steps is None else self.eval_steps
-        # XLA, which a TPU always uses, compiles one shape.
+        # XLA, which a TPU always uses, compiles for a single shape.
         compiled = self.jit_compile or self.distribution == "tpu"
         values["fixed_length"] = self.fixed_length or compiled
         settings = dataclasses.replace(self, **values)
@@ -259,18 +247,18 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         return settings
 
     def check_given(self) -> None:
-        """Raises a UsageError if settings that were given cannot be used together."""
+        """Raises `UsageError` if the given settings cannot be combined."""
         for one, other in (
             ("num_train_epochs", "num_train_steps"),
             ("warmup_proportion", "num_warmup_steps"),
         ):
             values = getattr(self, one), getattr(self, other)
-            rule = f"--{one}: cannot be combined with {other}"
-            require(None in values, rule, *values)
+            need = f"--{one}: cannot be combined with {other}"
+            require(None in values, need, *values)
         self.check_values()
 
     def check_values(self) -> None:
-        """Raises a UsageError if a value is out of its range."""
+        """Raises `UsageError` if a value is out of range."""
         self.check_training()
         rule, usual = self.layerwise_decay_rule, DECAY_RULES[0]
         message = "--layerwise_decay_rule: requires --layerwise_decay"
@@ -290,7 +278,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         )
 
     def needs_dev(self) -> list[str]:
-        """Returns the given settings that mean nothing without dev examples."""
+        """Returns the given settings that have no meaning without dev examples."""
         names = ("early_stopping_patience", "on_collapse", "metric", "num_seeds")
         usual = self.defaults()
         return [name for name in names if getattr(self, name) != usual[name]]

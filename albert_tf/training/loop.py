@@ -1,7 +1,7 @@
-"""The training loop: steps, log lines, checkpoints and evaluations in order.
+"""The training loop: runs steps, log lines, checkpoints and evaluations in order.
 
-Machines that can be taken away send SIGTERM first and leave some seconds; the loop
-then ends after the step it is at.
+A machine that may be preempted receives SIGTERM some seconds before; the loop then ends
+after the current step.
 """
 
 import contextlib
@@ -32,18 +32,15 @@ from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Phase
 
 Evaluate = Callable[[], dict[str, Any]]
-# Seconds between the attempts to write a checkpoint that cannot be done without.
+# Seconds between attempts to write a checkpoint that the run must not end without.
 _PAUSES = (1.0, 5.0, 20.0)
 
 
 class StopSignals(contextlib.AbstractContextManager):
-    """Notes SIGINT (Ctrl-C) and SIGTERM inside a `with` statement.
+    """Notes SIGINT (Ctrl-C) and SIGTERM inside a `with` statement, as `received`.
 
-    A second signal has the effect it had before, usually to end the process at once.
-    Does nothing outside the main thread, where Python handles no signals.
-
-    Attributes:
-        received: str. Name of the signal that arrived, such as "SIGTERM", or "".
+    A second signal has its previous effect, usually to end the process at once. Does
+    nothing outside the main thread, where Python cannot handle signals.
     """
 
     def __init__(self):
@@ -53,7 +50,7 @@ class StopSignals(contextlib.AbstractContextManager):
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                # A shell's background job ignores Ctrl-C, and goes on ignoring it.
+                # Background jobs of a shell ignore Ctrl-C, and must still ignore it.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._note)
         return self
@@ -66,11 +63,11 @@ class StopSignals(contextlib.AbstractContextManager):
     def _note(self, number, frame):
         del frame
         self.received = signal.Signals(number).name
-        # Not `print`: the signal may have come in the middle of one.
+        # Not `print`, which the signal may have interrupted.
         text = "saving at the end of this step; the next one ends at once"
         with contextlib.suppress(OSError):
             os.write(2, f"\n{self.received}: {text}\n".encode())
-        # Ctrl-C also ends `tee`: nothing that is written to it may end this process.
+        # Ctrl-C also ends `tee`: writing to its closed pipe must not end this process.
         stderr = select.poll()
         stderr.register(2, 0)
         if stderr.poll(200):
@@ -97,17 +94,16 @@ def train(
     succeed.
 
     Args:
-        step: `TrainStep`. Its objective also describes what was measured.
+        step: `TrainStep`. Its objective also describes the results.
         batches: Training batches, starting at the restored step.
-        phase: `Phase`. The part of the run to train, and what is due when.
-        checkpoints: `TrainingCheckpoints`. Checkpoints of the run, already restored.
-        progress: `Progress`. Records and shows what is measured.
+        phase: `Phase`. The part of the run to train, and when log lines, checkpoints
+            and evaluations are due.
+        checkpoints: `TrainingCheckpoints`. Already restored.
         evaluate: Function that returns metrics on held-out data, or None.
-        callbacks: sequence of `Callback`, called in this order.
         lines: sequence of dict. Metrics on record. A run that was killed between a
-            checkpoint and its evaluation begins with that evaluation; one that a signal
-            stopped between two log lines makes the next one the same to the bit as if
-            it had not been stopped.
+            checkpoint and its evaluation begins with that evaluation; after a stop by a
+            signal between two log lines, the next line is bit-identical to the line of
+            an uninterrupted run.
         signals: `StopSignals`, already watching.
         end: int. Last step of the run, of which the phase may be only a part.
 
@@ -132,8 +128,8 @@ def train(
         progress.advance(done)
         stop &= done < end
         save = stop or phase.save_is_due(done)
-        # Also with every checkpoint, so that a run continued from it measures the
-        # same.
+        # Also with every checkpoint, so that a run resumed from it continues the same
+        # sums.
         if save or phase.log_is_due(done):
             values = sums.metrics(watch)
             progress.record("train", done, values)
@@ -152,14 +148,14 @@ def train(
             if stop:
                 checkpoints.finish()
                 leave_together(step.strategy)  # after the chief has written it
-                # Another worker may have received it.
+                # Another worker may have received the signal.
                 raise Stopped(
                     f"stopped at step {done:,} of {end:,}; the same command continues",
                     signals.received,
                 )
             if evaluate and phase.evaluation_is_due(done):
                 _evaluate(step, evaluate, callbacks, done, progress)
-    # Only the end of a run cannot do without its last checkpoint.
+    # A failed last checkpoint of a phase ends the run only at the end of the run.
     _tried(checkpoints.finish, progress, "training goes on", must=last == end)
 
 
@@ -173,10 +169,8 @@ def _decide(
 ) -> bool:
     """Returns whether a signal ends the run; all workers decide alike.
 
-    They also continue at the chief's pace.
-
-    Raises:
-        DivergedError: If training diverged in any worker; the same error in all.
+    They also continue at the chief's pace. If training diverged in any worker, the same
+    `DivergedError` is raised in all.
     """
     error = None
     try:
@@ -195,7 +189,7 @@ def _decide(
 def _tried(
     call: Callable[[], None], progress: Progress, then: str, must: bool = False
 ) -> bool:
-    """Returns whether a call about checkpoints succeeds, which it may have to."""
+    """Returns whether a call about checkpoints succeeded; `must` raises its error."""
     try:
         call()
     except DataError as e:
@@ -212,7 +206,7 @@ def _save(
     progress: Progress,
     must: bool,
 ) -> bool:
-    """Writes a checkpoint; returns whether it was written."""
+    """Writes a checkpoint, and returns whether it was written."""
     save = functools.partial(checkpoints.save, wait=must)
     if must:
         for pause in _PAUSES:
@@ -235,15 +229,8 @@ def evaluate_batches(
 ) -> dict[str, float]:
     """Returns losses and accuracies over held-out batches.
 
-    Args:
-        step: `EvaluationStep`.
-        sources: dict. Distributed evaluation batches by the name of their source; "" if
-            it has none.
-        max_steps: int. Maximum number of batches of each source; 0 for all.
-
-    Returns:
-        `metrics` of the objective over all batches, and `source_<name>_loss` over those
-        of each source with a name.
+    Each source, with a name or "", has distributed batches, of which at most
+    `max_steps` are read (0 for all). A named source adds `source_<name>_loss`.
 
     Raises:
         DataError: If there is no batch.
@@ -251,7 +238,7 @@ def evaluate_batches(
     totals: dict[str, float] = {}
     losses = {}
     for source, batches in sources.items():
-        # Tensors until the end: a number would wait for the device.
+        # Stay with tensors until the end: reading a number would wait for the device.
         sums: dict[str, Any] = {}
         for number, batch in enumerate(batches, 1):
             for name, value in step.evaluate(batch).items():
@@ -282,7 +269,7 @@ def _evaluate(
 
 
 class _Sums:
-    """Adds up what the calls of the step return, from a log line to the next one."""
+    """Adds up the results of the step's calls between two log lines."""
 
     def __init__(self, step: TrainStep, unfinished: Mapping[str, Any] | None = None):
         self.step = step
@@ -299,12 +286,12 @@ class _Sums:
         return time.perf_counter() - start
 
     def unfinished(self) -> dict[str, Any]:
-        """Returns what another process continues from, after `metrics`."""
+        """Returns the sums from which another process continues, after `metrics`."""
         sums = {name: float(self.results[name]) for name in self.step.sum_names}
         return {"sums": sums, "seconds": self._seconds}
 
     def metrics(self, watch: Stopwatch) -> dict[str, Any]:
-        """Returns what a log line says of the steps since the one before."""
+        """Returns the log line for the steps since the previous one."""
         self._seconds += watch.lap()
         results = self.results
         values = self.step.objective.metrics(results)

@@ -1,4 +1,7 @@
-"""What a run leaves: curves, page and model card; metrics, predictions, the model."""
+"""Writes the files that a run leaves.
+
+They are curves, page and model card; metrics, predictions and the model.
+"""
 
 import contextlib
 import json
@@ -34,22 +37,15 @@ CURVES_FILE = "curves.png"
 def finish(run: Any) -> dict[str, Any]:
     """Evaluates the trained model once more and puts the finished folder in place.
 
-    The evaluation is that of `evaluate`, in float32, so that both give the same
-    numbers.
-
-    Args:
-        run: `finetune.Finetuning`. Its model has the weights to keep, those of its
-            `selection`.
-
-    Returns:
-        The content of `metrics.json`.
+    The evaluation works as in `evaluate`, in float32, so that both give the same
+    numbers. The model of the run must have the weights that its `selection` keeps.
     """
     mark_trained(run.step.model, run.step.optimizer)
     data, tokenizer, size = run.data, run.start.tokenizer, run.settings.eval_batch_size
     model = _in_float32(run)
     model.task = saved.describe(data.task)
     predictor = Predictor(model, tokenizer, task=data.task, batch_size=size)
-    predictor.checks_finite = False  # or the run could never end
+    predictor.checks_finite = False  # otherwise the run could never end
     task = calibrated(data.task, data.splits, predictor.outputs)
     predictor.task, model.task = task, saved.describe(task)
     lines = read_metrics(run.folder.join(METRICS_FILE))
@@ -100,7 +96,7 @@ def _best_step(run: Any) -> int | None:
 
 
 def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
-    """Returns what `metrics.json` says about the run itself."""
+    """Returns the entries of `metrics.json` about the run itself."""
     settings, data, best = run.settings, run.data, _best_step(run)
     last = max((line["step"] for line in lines), default=settings.num_train_steps)
     useful = useful_token_rate(
@@ -124,7 +120,7 @@ def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
     if data.task.labels:
         results["labels"] = list(data.task.labels)
     if dev:
-        # Metrics of the other dev splits already have the split's name before them.
+        # Metrics of the other dev splits already begin with the name of the split.
         others, metric = tuple(f"{name}_" for name in dev[1:]), run.selection.metric
         is_named = metric.startswith(others)
         results["metric"] = metric if is_named else f"{dev[0]}_{metric}"
@@ -132,7 +128,7 @@ def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
 
 
 def _report(run: Any, results: dict, shown: dict) -> dict[str, Any]:
-    """Returns what the page shows of the answers; see `reports.task_report`."""
+    """Returns what the page shows about the answers; see `reports.task_report`."""
     settings, selection = run.settings, run.selection
     numbers = {k: v for k, v in results.items() if isinstance(v, int | float | str)}
     warnings = [run.data.truncation()]
@@ -164,7 +160,7 @@ def _report(run: Any, results: dict, shown: dict) -> dict[str, Any]:
 
 
 def _bytes(text: str | bytes) -> bytes:
-    # Texts may hold lone surrogates, which are no UTF-8.
+    # Texts may hold lone surrogates, which UTF-8 cannot encode.
     return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
 
 
@@ -173,10 +169,7 @@ def _pictures(
 ) -> dict[str, bytes]:
     """Returns curves and page of a finished run, as far as they can be drawn.
 
-    Args:
-        folder: `RunFolder`.
-        metric, best_step: See `draw_curves`.
-        **known: Fields of `RunFiles` that the folder does not show yet.
+    `known` are fields of `RunFiles` that the folder does not show yet.
     """
     contents = {}
     with drawn_if_possible(CURVES_FILE):
@@ -189,25 +182,26 @@ def _pictures(
 
 
 def write_outputs(run: Any) -> None:
-    """Writes curves, page and model card of a run that has reached its last step.
-
-    Args:
-        run: `pretrain.Pretraining`.
-    """
+    """Writes curves, page and model card of a run that has reached its last step."""
     folder = run.folder
     for name, data in _pictures(folder).items():
         files.write_bytes(folder.join(name), data)
     metrics = read_metrics(folder.join(METRICS_FILE))
     text = model_card(
-        *(run.settings, run.config, run.objective, metrics, run.tokenizer),
-        *(run.data.keeps_masks, run.skipped.entries),
+        run.settings,
+        run.config,
+        run.objective,
+        metrics,
+        run.tokenizer,
+        run.data.keeps_masks,
+        run.skipped.entries,
     )
     files.write_text(folder.join("README.md"), text)
 
 
 @contextlib.contextmanager
 def report_of_a_stopped_run(folder: RunFolder) -> Iterator[None]:
-    """Writes the page if training ends before its last step, whatever the reason."""
+    """Writes the page if training ends before its last step, for whatever reason."""
     try:
         yield
     except BaseException:

@@ -46,10 +46,7 @@ def pretrain(settings: PretrainSettings) -> str:
     """Pretrains a model, or continues where the same command was stopped.
 
     With `settings.deterministic`, the default without a GPU, TensorFlow's operations
-    are deterministic from then on in the whole process: TensorFlow cannot go back.
-
-    Args:
-        settings: `PretrainSettings`.
+    remain deterministic in the whole process: TensorFlow cannot undo it.
 
     Returns:
         str. Folder of the trained model, `<output_dir>/model`.
@@ -67,11 +64,7 @@ def pretrain(settings: PretrainSettings) -> str:
 
 
 def find_objective(settings: PretrainSettings) -> Objective:
-    """Returns what the settings say is learned.
-
-    Raises:
-        UsageError: If it has no such metric to keep.
-    """
+    """Returns the objective of the settings, which must have the metric to keep."""
     objective = OBJECTIVES[settings.objective]
     metrics = list(objective.metric_names)
     if settings.ema_decay:
@@ -102,7 +95,7 @@ class Pretraining(Run):
 
     @contextlib.contextmanager
     def open_inputs(self) -> Iterator[Mapping[str, Any]]:
-        """Opens the initial checkpoint, once for all that is read from it, and more."""
+        """Opens the inputs; the initial checkpoint is opened only once."""
         settings, path = self.settings, self.settings.init_checkpoint
         self.folder = RunFolder(settings)
         with open_checkpoint(path) if path else contextlib.nullcontext() as start:
@@ -119,7 +112,7 @@ class Pretraining(Run):
             if start is None:
                 warn_if_small(self.tokenizer, self.config.vocab_size)
             else:
-                choose_tokenizer(start, self.tokenizer)  # refuses that of other weights
+                choose_tokenizer(start, self.tokenizer)  # raises for other weights
                 self.folder.origin = start.origin
             self.data = RunBatches(
                 settings,
@@ -136,10 +129,9 @@ class Pretraining(Run):
             yield {"held-out data": held_out}
 
     def is_finished(self) -> bool:
-        """Returns whether the model of the run is there, and whole.
+        """Returns whether the model of the run exists and is intact.
 
-        Raises:
-            DataError: If it is damaged and there is no checkpoint to make it from.
+        Raises `DataError` if it is damaged and there is no checkpoint to make it from.
         """
         models = self._models()
         if self.folder.model_is_outdated or not all(map(folders.is_complete, models)):
@@ -164,13 +156,13 @@ class Pretraining(Run):
         return self.folder.join(MODEL)
 
     def _models(self) -> list[str]:
-        """Returns the folders of all nets; that of the one to fine-tune last."""
+        """Returns the folders of all nets; the net to fine-tune comes last."""
         return [
             self.folder.join(name) for name in find(self.objective.head).nets or [MODEL]
         ]
 
     def make_step(self) -> TrainStep:
-        """Makes the model, with the weights to start from, and its step."""
+        """Builds the model with its initial weights, and its step."""
         settings = self.settings
         self.folder.check_versions()
         make_deterministic(settings.deterministic)
@@ -194,11 +186,11 @@ class Pretraining(Run):
 
     @property
     def phases(self) -> Sequence[Any]:
-        """More than one if sequences grow longer."""
+        """The phases; more than one if sequences grow longer."""
         return self.data.phases
 
     def train(self) -> None:
-        """Trains; a run that is stopped leaves a page of what it has reached."""
+        """Trains; a run that is stopped leaves a page about its progress."""
         writes = not self.helper
         self.skipped = SkippedBatches(self.folder.path, self.data.phases, writes)
         self.facts = {"batches left out": self.skipped.entries}
@@ -210,13 +202,13 @@ class Pretraining(Run):
             super().train()
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
-        """Returns the batches of an input pipeline, without those left out."""
+        """Returns the batches of an input pipeline, without the skipped ones."""
         return self.data.train(start, self.skipped, pipelines, pipeline)
 
     def began(
         self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
     ) -> None:
-        """Says what is trained on, or leaves out the batch at which it diverged."""
+        """Logs what is trained on, or leaves out the batch of a divergence."""
         if self._error:
             left_out = self.skipped.name(self._error)
             entry = self.skipped.add(self._error, checkpoints.step)
@@ -227,7 +219,7 @@ class Pretraining(Run):
             progress.note("skipped", checkpoints.step, entry)
             return
         if first is None and self.settings.on_divergence == "rollback":
-            checkpoints.save(wait=True)  # what the run can go back to at first
+            checkpoints.save(wait=True)  # the first state that the run can go back to
         progress.log(self.data.summary)
         if self.settings.scale_learning_rate:
             progress.log(self.settings.describe_learning_rate())
@@ -237,15 +229,15 @@ class Pretraining(Run):
         return self.data.make_evaluate(self.step, self.averages)
 
     def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
-        """Returns what answers to sentences, and what keeps the best model."""
+        """Returns the callbacks that write samples and keep the best model."""
         settings, folder, data = self.settings, self.folder, self.data
         first, weights = progress.first_step, (self.step, self.averages, self.tokenizer)
-        found: list[Callback] = [Samples(folder.path, first, settings, *weights)]
+        callbacks: list[Callback] = [Samples(folder.path, first, settings, *weights)]
         if settings.keep_best and not self.helper:
             path = folder.join(BEST_FOLDER)
-            kept = KeepModel(path, settings.keep_best, *weights, data.evaluated_on())
-            found.append(kept)
-        return found
+            keeper = KeepModel(path, settings.keep_best, *weights, data.evaluated_on())
+            callbacks.append(keeper)
+        return callbacks
 
     def diverged(self, error: DivergedError) -> None:
         """Ends the run, or lets it go back to the last checkpoint."""
@@ -257,7 +249,7 @@ class Pretraining(Run):
         self._error = error
 
     def trained(self, last: int) -> None:
-        """Gives the model the weights that `export_weights` names."""
+        """Loads the weights that `export_weights` names into the model."""
         if self.settings.export_weights == "average":
             self.averages.replace_weights()
 
@@ -265,13 +257,13 @@ class Pretraining(Run):
         """Writes curves, page, card and model."""
         outputs.write_outputs(self)
         mark_trained(self.step.model, self.step.optimizer)
-        found = nets.split(from_model(self.step.model, self.tokenizer))
-        # A run without `model` is not finished, so that it comes last. One of fewer
-        # steps is not to lie beside a net of more; checkpoints hold its weights.
+        parts = nets.split(from_model(self.step.model, self.tokenizer))
+        # A run without `model` is not finished, so `model` comes last. Nets of
+        # different steps must not lie next to each other; checkpoints hold all weights.
         for path in self._models()[1:]:
             files.remove_tree(path)
-        for path, net in zip(self._models(), found.values(), strict=True):
-            # One in the way, which was put back, is not that of this run.
+        for path, net in zip(self._models(), parts.values(), strict=True):
+            # A folder in the way was restored, and does not belong to this run.
             with folders.writing(path, overwrite=True) as out:
                 write_files(net, out)
         folders.restore(self.folder.join(BEST_FOLDER))  # its upload may have failed

@@ -1,7 +1,7 @@
-"""The batches of a pretraining run, and those that it leaves out after a divergence.
+"""The batches of a pretraining run, and the batches skipped after a divergence.
 
-The order of the batches is a function of the seed. A run that leaves some out uses the
-others in the same order, so with the list on record a resumed run does the same.
+The order of the batches is a function of the seed. A run that skips some uses the
+others in the same order, so with the record a resumed run does the same.
 """
 
 import functools
@@ -30,17 +30,14 @@ from albert_tf.training.pretrain_inputs import card_paths
 from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
 from albert_tf.training.weights import WeightAverages
 
-# A run that diverges from the same checkpoint more often suffers from something else.
+# More divergences after one checkpoint have another cause than single batches.
 _MAX_FROM_ONE_STEP = 5
 
 
 class SkippedBatches:
-    """The batches that a run leaves out; those of each phase are numbered from 0.
+    """The batches that a run leaves out, numbered from 0 within each phase.
 
-    Args:
-        folder: str. Folder of the run, with the record.
-        phases: sequence of `Phase`. More than one if sequences grow longer.
-        writes: bool. Whether this process writes the record; others keep it in memory.
+    Only a process that `writes` updates the record in the folder of the run.
     """
 
     def __init__(self, folder: str, phases: Sequence[Phase], writes: bool):
@@ -52,11 +49,11 @@ class SkippedBatches:
             self.entries = list(files.read_json(self._path)["skipped"])
 
     def phase_of(self, step: int) -> Phase:
-        """Returns the phase that the update after `step` updates belongs to."""
+        """Returns the phase of the update that follows `step` updates."""
         return next((p for p in self._phases if step < p.last_step), self._phases[-1])
 
     def batch_after(self, step: int) -> int:
-        """Returns the number of the batch that follows `step` updates, in its phase."""
+        """Returns the index, in its phase, of the batch that follows `step` updates."""
         number = step - self.phase_of(step).first_step
         for batch in self._of_phase(step):
             number += batch <= number
@@ -67,23 +64,16 @@ class SkippedBatches:
         return sorted(e["batch"] for e in self.entries if e.get("phase", 0) == first)
 
     def name(self, error: DivergedError) -> str:
-        """Returns the batch of a divergence for people."""
+        """Names the batch of a divergence for people."""
         phase = self.phase_of(error.step - 1).first_step
         of_phase = f" of the phase from step {phase:,}" if phase else ""
         return f"batch {self.batch_after(error.step - 1):,}{of_phase}"
 
     def add(self, error: DivergedError, restored_step: int) -> dict[str, Any]:
-        """Records that the batch of a divergence is left out from now on.
+        """Records that a divergence's batch is left out, and returns the JSON entry.
 
-        Args:
-            error: `DivergedError`.
-            restored_step: int. Step of the checkpoint that the run goes back to.
-
-        Returns:
-            The entry, ready for JSON.
-
-        Raises:
-            DataError: If the run went back to this checkpoint too often.
+        Raises `DataError` if the run went back to the checkpoint of `restored_step` too
+        often.
         """
         before = [e for e in self.entries if e["restored_step"] == restored_step]
         if len(before) >= _MAX_FROM_ONE_STEP:
@@ -100,25 +90,25 @@ class SkippedBatches:
         }
         self.entries.append(entry)
         if self._writes:
-            # Before anything else: a run killed from now on leaves the batch out, too.
+            # Write this first: a run killed from now on must leave the batch out, too.
             text = json.dumps({"skipped": self.entries}, indent=2) + "\n"
             files.write_text(self._path, text)
         return entry
 
     def leave_out(self, dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
-        """Returns the batches from the one after `step` updates without these."""
+        """Returns the batches that follow `step` updates, without the skipped ones."""
         first = self.batch_after(step)
         batches = [batch for batch in self._of_phase(step) if batch >= first]
         if not batches:
             return dataset
         left_out = tf.constant(sorted(set(batches)), tf.int64)
-        kept = dataset.enumerate(first).filter(
+        remaining = dataset.enumerate(first).filter(
             lambda number, _: tf.reduce_all(number != left_out)
         )
-        return kept.map(lambda _, batch: batch)
+        return remaining.map(lambda _, batch: batch)
 
 
-# Settings of what is masked, by the flag of the records.
+# Settings that choose the masks, by the flag that names the records.
 _MASKS = {
     "input_file": ("masking", "masked_lm_prob", "ngram"),
     "eval_file": ("eval_masked_lm_prob", "eval_ngram"),
@@ -129,22 +119,20 @@ class RunBatches:
     """Training and held-out batches of a run, from its settings.
 
     Args:
-        settings: `PretrainSettings`.
-        objective: `Objective`. Learns the labels of the records.
         tokenizer: `Tokenizer`. The one that the records were made with.
         replicas: int. Number of devices that share a batch.
         type_vocab_size: int. Number of segments of the model.
-        trains: bool. Whether there is training; without it, only evaluations are made.
+        trains: bool. Whether there is training; otherwise only evaluations.
 
     Attributes:
         phases: list of `Phase`. More than one if sequences grow longer.
         records: dict. `RecordSet` of the training by the length of its rows.
         summary: str. Number of examples, for people.
-        keeps_masks: bool. Whether the masks are those in the training records.
+        keeps_masks: bool. Whether the training records already contain the masks.
 
     Raises:
-        UsageError: If the labels of the records belong to another objective, or
-            they have masks already and a setting asks for others.
+        UsageError: If the labels of the records belong to another objective, or they
+            already have masks and a setting asks for others.
         DataError: If the records are damaged or do not match the settings.
     """
 
@@ -165,35 +153,35 @@ class RunBatches:
         self._training: list[PretrainingData] = []
         self.records, summaries = {}, []
         for phase in self.phases:
-            given, rows = phase.settings, phase.settings.train_batch_size
-            data = _open(given, "input_file", masking, *model)
+            part, rows = phase.settings, phase.settings.train_batch_size
+            data = _open(part, "input_file", masking, *model)
             require(
                 data.num_rows >= rows,
-                f"--input_file={given.input_file}: must have a batch of {rows} rows; "
+                f"--input_file={part.input_file}: must have a batch of {rows} rows; "
                 "make more records, or smaller batches",
                 data.num_rows,
                 error=DataError,
             )
             self._training.append(data)
-            self.records[given.max_seq_length] = data.records
-            lasts = f"{given.max_seq_length} tokens until step {phase.last_step}"
+            self.records[part.max_seq_length] = data.records
+            lasts = f"{part.max_seq_length} tokens until step {phase.last_step}"
             summaries.append(f"{lasts}: {data.summary}")
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self.summary = data.summary if len(summaries) == 1 else "; ".join(summaries)
-        self._held_out: dict[str, PretrainingData] = {}  # by source, "" for none
-        # Every device takes the same number of rows.
+        self._held_out: dict[str, PretrainingData] = {}  # by source, or ""
+        # Every device must take the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
         if not settings.eval_file:
             return
         self._eval_masking = _eval_masking(settings)
-        given = (settings, "eval_file", self._eval_masking, *model)
-        data = _open(*given)
+        arguments = (settings, "eval_file", self._eval_masking, *model)
+        data = _open(*arguments)
         self._held_out_records = data.records
         named = _sources_of(data.records.paths)
         self._held_out = {"": data}
         if any(named):
-            self._held_out = {k: _open(*given, paths) for k, paths in named.items()}
+            self._held_out = {k: _open(*arguments, paths) for k, paths in named.items()}
         if self._eval_batch_size != settings.eval_batch_size:
             logging.warning(
                 "--eval_batch_size=%d: evaluates batches of %d, a multiple of the %d "
@@ -210,9 +198,9 @@ class RunBatches:
         num_pipelines: int = 1,
         pipeline: int = 0,
     ) -> tf.data.Dataset:
-        """Returns the training batches of one input pipeline, from a step on.
+        """Returns the training batches of one input pipeline, starting at a step.
 
-        They are those of the step's phase, without end and without those skipped.
+        They are the batches of its phase, without end and without the skipped ones.
         """
         phase = skipped.phase_of(step)
         dataset = self._training[self.phases.index(phase)].batches(
@@ -226,13 +214,7 @@ class RunBatches:
     def eval(
         self, num_pipelines: int = 1, pipeline: int = 0, source: str = ""
     ) -> tf.data.Dataset:
-        """Returns one pass over the held-out examples of one input pipeline.
-
-        Args:
-            num_pipelines: int.
-            pipeline: int. Its number, from 0.
-            source: str. Named source of the examples, "" if they have none.
-        """
+        """Returns one pass over one pipeline's held-out examples, from one source."""
         return self._held_out[source].batches(
             self._eval_batch_size,
             is_training=False,
@@ -241,10 +223,10 @@ class RunBatches:
         )
 
     def evaluated_on(self) -> dict[str, Any]:
-        """Returns what distinguishes the held-out examples that evaluations use.
+        """Describes the held-out examples that evaluations use.
 
-        Evaluations of one run with equal descriptions can be compared: all else that
-        decides how examples are cut and masked is part of the identity of the run.
+        Evaluations of one run with equal descriptions can be compared: everything else
+        that decides how examples are cut and masked belongs to the identity of the run.
         """
         most = self.settings.max_eval_steps * self._eval_batch_size or math.inf
         return {
@@ -259,7 +241,7 @@ class RunBatches:
     ) -> loop.Evaluate | None:
         """Returns a function that evaluates, or None without held-out data.
 
-        Its metrics of the averages, if there are any, begin with `ema_`.
+        Metrics of the averages, if there are any, begin with `ema_`.
         """
         if not self._held_out:
             return None
@@ -272,7 +254,7 @@ class RunBatches:
             )
             baselines = self.objective.baselines(itertools.chain.from_iterable(batches))
 
-        # Made once: TensorFlow keeps the Python functions of every data set for ever.
+        # Made once, because TensorFlow never frees a dataset's Python functions.
         held_out = {
             name: distribute(step.strategy, functools.partial(self.eval, source=name))
             for name in self._held_out
@@ -300,10 +282,7 @@ def _open(
     type_vocab_size: int,
     paths: Sequence[str] = (),
 ) -> PretrainingData:
-    """Opens the records that a flag names, and checks what is learned from them.
-
-    Of these, only the files `paths`, if any are given.
-    """
+    """Opens the records of a flag, or only `paths` of them, and checks their labels."""
     pattern = getattr(settings, flag)
     data = PretrainingData(
         paths or pattern,
@@ -318,14 +297,14 @@ def _open(
     )
     if data.warning and not paths:
         logging.warning("--%s=%s: %s", flag, pattern, data.warning)
-    known = " or ".join(objective.pair_policies)
+    policies = " or ".join(objective.pair_policies)
     for path in card_paths(data.records.paths):
         # Records without a card are not checked.
         policy = files.read_json(path).get("pair_policy")
         require(
             not policy or policy in objective.pair_policies,
             f"--objective={objective.name} requires records made with "
-            f"--pair_policy={known}; --{flag}={pattern} was made with "
+            f"--pair_policy={policies}; --{flag}={pattern} was made with "
             f"--pair_policy={policy} ({path})",
         )
     require(
@@ -347,16 +326,16 @@ def _open(
 
 
 def _sources_of(paths: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the files of each named source, and under "" those of none."""
+    """Returns the files of each named source; files without one are under ""."""
     names = {}
     for path in card_paths(paths):
         folder = os.path.dirname(path)
         for source, shards in card.shards_of_sources(files.read_json(path)).items():
             names |= {os.path.join(folder, shard): source for shard in shards}
-    found: dict[str, list[str]] = {}
+    sources: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(names.get(path, ""), []).append(path)
-    return found
+        sources.setdefault(names.get(path, ""), []).append(path)
+    return sources
 
 
 def _masking(settings: PretrainSettings, prob: float, ngram: int) -> MaskingConfig:
@@ -368,14 +347,14 @@ def _masking(settings: PretrainSettings, prob: float, ngram: int) -> MaskingConf
 
 
 def _eval_masking(settings: PretrainSettings) -> MaskingConfig:
-    """Returns what an evaluation masks: what training does, but for its settings."""
+    """Returns the masking of evaluations: as in training, except for its settings."""
     prob, ngram = settings.eval_masked_lm_prob, settings.eval_ngram
-    rule = f"--eval_ngram={ngram} requires --masking=albert"
-    require(ngram is None or settings.masking == "albert", rule, settings.masking)
+    need = f"--eval_ngram={ngram} requires --masking=albert"
+    require(ngram is None or settings.masking == "albert", need, settings.masking)
     prob = settings.masked_lm_prob if prob is None else prob
     ngram = settings.ngram if ngram is None else ngram
     try:
         return _masking(settings, prob, ngram)
     except UsageError as e:
-        given = f"--eval_masked_lm_prob={prob}, --eval_ngram={ngram}"
-        raise UsageError(f"{given}: {e}") from None
+        flags = f"--eval_masked_lm_prob={prob}, --eval_ngram={ngram}"
+        raise UsageError(f"{flags}: {e}") from None

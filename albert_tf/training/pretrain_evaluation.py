@@ -1,9 +1,9 @@
-"""Evaluates a pretrained model on records, as the evaluations of its run do.
+"""Evaluates a pretrained model on records, like the evaluations of its run.
 
 A head about pairs may be tested on records that it was not trained on (paper, Table 5:
-a model of NSP on sentence order, and the reverse). The labels are then those of the
-records. 1 always means that the second segment is not the one that follows: it is
-swapped with the first one (SOP), or from another document (NSP).
+a model of NSP on sentence order, and the reverse). The labels then come from the
+records. 1 always means that the second segment does not follow the first: they are
+swapped (SOP), or it is from another document (NSP).
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from albert_tf.training.pretrain_batches import RunBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.start import make_pretrainer
 
-# Settings of a run that decide what its evaluations measure; some of one objective.
+# Settings of a run that decide what its evaluations measure, some for one objective.
 _OF_OBJECTIVES = (
     "pair_loss_weight",
     *(name for names in OWN_SETTINGS.values() for name in names),
@@ -43,28 +43,28 @@ _OF_RUNS = (
     *("max_seq_length", "max_predictions_per_seq", "seed", "precision"),
     *_OF_OBJECTIVES,
 )
-# By --pair_policy of records, what their labels of pairs mean.
+# The meaning of pair labels, by the --pair_policy of the records.
 _MEANT = {"clean": SENTENCE_ORDER, "original": SENTENCE_ORDER, "nsp": NEXT_SENTENCE}
 
 
 def evaluate_records(
     path: str | os.PathLike, eval_file: str, **given: Any
 ) -> dict[str, Any]:
-    """Returns what an evaluation of a pretraining run says of a model.
+    """Evaluates a model as an evaluation of a pretraining run does.
 
-    It masks as such an evaluation does: by the seed, each example in its own way. What
-    is not given is as in the run that the model is of, or else as in a new run.
+    Masks follow from the seed and differ between examples. Settings that are not given
+    come from the run of the model, or else from the defaults of a new run.
 
     Args:
         path: str or path. A run of `pretrain`, or a model with its heads in any format.
         eval_file: str. Records, as `PretrainSettings.eval_file`.
         **given: Other fields of `PretrainSettings`. `max_eval_steps` is 0 by default,
-            which is all batches.
+            which means all batches.
 
     Returns:
-        dict, ready for JSON: the metrics, under the names that runs log, and what
-        decides them. `learned` and `labels` say what labels of pairs mean to the head,
-        and in these records.
+        dict, ready for JSON: the metrics, under the names that runs log, and the
+        settings that decide them. `learned` and `labels` say what pair labels mean to
+        the head, and in these records.
 
     Raises:
         UsageError: If model, records and arguments do not fit together.
@@ -77,7 +77,7 @@ def evaluate_records(
         recorded = _recorded(path)
         values = {**_of_model(start, cards), **recorded, "max_eval_steps": 0}
         if given.get("objective") not in (None, values["objective"]):
-            # Another objective may not have these.
+            # Another objective may lack these settings.
             values = {k: v for k, v in values.items() if k not in _OF_OBJECTIVES}
         values |= {k: v for k, v in given.items() if v is not None}
         values |= {"input_file": eval_file, "eval_file": eval_file, "output_dir": path}
@@ -93,10 +93,10 @@ def evaluate_records(
         config = start.config
         segments = config.type_vocab_size
         pretrain_inputs.check_sizes(settings, config, tokenizer)
-        # Of a run with longer rows, more places for masks are not a mistake.
+        # A recorded limit from longer rows is not a mistake of the user.
         most, length = given.get("max_predictions_per_seq"), settings.max_seq_length
-        rule = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
-        require((most or 0) <= length, rule, most)
+        need = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
+        require((most or 0) <= length, need, most)
         memory = pretrain_inputs.memory_of_machine() or 0
         pretrain_inputs.check_eval_batch(settings, config, 1, memory)
         data = RunBatches(settings, objective, tokenizer, 1, segments, trains=False)
@@ -107,7 +107,7 @@ def evaluate_records(
     evaluate = data.make_evaluate(step)
     with data_errors():
         metrics = evaluate()
-    # By the record, whatever it is evaluated as.
+    # The record says what was learned, whatever the model is evaluated as.
     learned = OBJECTIVES.get(recorded.get("objective"), learned)
     about = zip(("learned", "labels"), (learned, objective), strict=True)
     kinds = {key: t.name for key, one in about for t in one.terms if t.optional}
@@ -125,10 +125,10 @@ def evaluate_records(
 
 
 def _recorded(path: str) -> dict[str, Any]:
-    """Returns the settings of the run that a path belongs to; empty if to none."""
+    """Returns the settings of the run that a path belongs to, or {} without one."""
     if hubs.is_name(path):
         return {}
-    # Of a path that ends with a dot, too.
+    # Makes the path absolute, so that one that ends with a dot has a parent folder.
     path = path.rstrip("/") if files.is_remote(path) else os.path.abspath(path)
     run, _ = own_format.find_run(path) or (os.path.dirname(path), None)
     record = files.read_record(files.join(run, "run.json"))
@@ -138,7 +138,7 @@ def _recorded(path: str) -> dict[str, Any]:
     return {name: recorded[name] for name in _OF_RUNS if name in recorded}
 
 
-# By the head of a model, what it has learned; one about pairs depends on its family.
+# Objective by the head of a model; for pairs it also depends on the family.
 _LEARNED = {
     "pretraining": "albert",
     "masked_lm": "roberta",
@@ -148,9 +148,9 @@ _LEARNED = {
 
 
 def _of_model(start: Checkpoint, cards: list[dict]) -> dict[str, Any]:
-    """Returns settings that follow from a model, and from the cards of records."""
-    rule = f"{start.path}: must have a pretraining head ({', '.join(_LEARNED)})"
-    require(start.head in _LEARNED, rule, start.head)
+    """Returns settings that follow from a model and from the cards of records."""
+    need = f"{start.path}: must have a pretraining head ({', '.join(_LEARNED)})"
+    require(start.head in _LEARNED, need, start.head)
     is_bert = (start.head, start.config.family) == ("pretraining", "bert")
     lengths = [card["max_seq_length"] for card in cards if "max_seq_length" in card]
     options = start.head_options
@@ -162,25 +162,25 @@ def _of_model(start: Checkpoint, cards: list[dict]) -> dict[str, Any]:
 
 
 def _on_records(objective: Objective, cards: list[dict]) -> Objective:
-    """Returns the objective with the labels of pairs that some records have."""
+    """Returns the objective with the pair labels of some records."""
     policies = {card["pair_policy"]: None for card in cards if card.get("pair_policy")}
     meant = {_MEANT[p] for p in policies if p in _MEANT}
-    rule = "--eval_file: its records must have labels of one kind, not of --pair_policy"
-    require(len(meant) <= 1, f"{rule}={' and '.join(policies)}")
+    need = "--eval_file: its records must have labels of one kind, not of --pair_policy"
+    require(len(meant) <= 1, f"{need}={' and '.join(policies)}")
     named = {k: getattr(term, k) for term in meant for k in ("name", "title")}
     terms = (
         dataclasses.replace(term, **named) if term.optional else term
         for term in objective.terms
     )
-    known = (*objective.pair_policies, *policies)
-    return dataclasses.replace(objective, terms=tuple(terms), pair_policies=known)
+    allowed = (*objective.pair_policies, *policies)
+    return dataclasses.replace(objective, terms=tuple(terms), pair_policies=allowed)
 
 
 def _trained(objective: Objective, path: str, untrained: frozenset[str]) -> Objective:
-    """Returns the objective without the term about pairs if its head is untrained."""
+    """Returns the objective without its pair term if the pair head is untrained."""
     pairs = {n for n in untrained if n.startswith(("sop_head/", "backbone/pooler/"))}
     others = sorted(set(untrained) - pairs)
-    rule = f"{path}: has no trained {', '.join(others)}; --objective={objective.name}"
-    require(not others, f"{rule} needs it")
+    need = f"{path}: has no trained {', '.join(others)}; --objective={objective.name}"
+    require(not others, f"{need} needs it")
     terms = tuple(t for t in objective.terms if not (pairs and t.optional))
     return dataclasses.replace(objective, terms=terms)

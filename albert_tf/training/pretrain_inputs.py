@@ -1,6 +1,6 @@
-"""What a pretraining run starts from, checked before it begins.
+"""Loads and checks the inputs of a pretraining run before it begins.
 
-Importing it, and `check_files`, need no TensorFlow.
+Importing this module, and `check_files`, need no TensorFlow.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
 from albert_tf.training.run_folder import check_writable
 
-# Policies whose examples have two segments.
+# Pair policies whose examples have two segments.
 _OF_SEGMENTS = ("clean", "original", "nsp", "segments")
 
 
 def check_files(settings: PretrainSettings) -> None:
-    """Raises what `pretrain` raises if an input lacks, or the output cannot be used."""
+    """Raises the error of `pretrain` for missing inputs or an unusable output."""
     folder = settings.output_dir
     # Other processes of the same run may hold the folder by now.
     if settings.distribution in ("one_device", "mirrored"):
@@ -39,21 +39,17 @@ def check_files(settings: PretrainSettings) -> None:
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
     if not settings.spm_model_file:
-        return  # the checkpoint's, which is opened later
+        return  # the checkpoint brings it, and is opened later
     tokenizer = load_run_tokenizer(settings)
     if settings.preset or settings.albert_config_file:
         check_sizes(settings, load_config(settings, None, tokenizer), tokenizer)
 
 
 def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
-    """Checks that rows and tokens fit the model.
-
-    Raises:
-        UsageError: If not.
-    """
+    """Raises `UsageError` if rows or tokens do not fit the model."""
     longest, length = config.max_position_embeddings, settings.max_seq_length
-    rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
-    require(length <= longest, rule, length)
+    need = f"--max_seq_length must be at most max_position_embeddings={longest}"
+    require(length <= longest, need, length)
     settings.check_vocabulary(config, tokenizer.vocab_size)
     source = settings.spm_model_file or settings.init_checkpoint
     config.check_pad_id(tokenizer.pad_id, source, UsageError)
@@ -62,39 +58,30 @@ def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> 
 def load_config(
     settings: PretrainSettings, start: Checkpoint | None, tokenizer: Tokenizer
 ) -> AlbertConfig:
-    """Returns the model's config, from a preset, a file or the initial checkpoint."""
+    """Returns the model's config from a preset, a file or the initial checkpoint."""
     if start is None or settings.preset or settings.albert_config_file:
         return settings.own_config(tokenizer.pad_id)
     return start.config
 
 
 def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:
-    """Refuses records of pairs for a model without segments.
-
-    Raises:
-        UsageError: If a data card says that the records have two segments.
-    """
+    """Raises `UsageError` if records have two segments and the model only one."""
     if config.type_vocab_size > 1:
         return
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in card_paths(shards.find_shards(pattern)):
             policy = files.read_record(path).get("pair_policy")
-            rule = (
+            need = (
                 f"{path}: a model with type_vocab_size=1 needs records of one segment"
             )
-            rule = f"{rule}, not of --pair_policy"
-            require(policy not in _OF_SEGMENTS, rule, policy)
+            need = f"{need}, not of --pair_policy"
+            require(policy not in _OF_SEGMENTS, need, policy)
 
 
 def check_ngram(settings: PretrainSettings, was_begun: bool) -> None:
-    """Refuses a length of n-grams that has no effect.
+    """Raises `UsageError` if a length of n-grams is given that has no effect.
 
-    Args:
-        settings: `PretrainSettings`.
-        was_begun: bool. Whether the run is continued: then it stays as it is.
-
-    Raises:
-        UsageError: If the masks have no such length.
+    In a run that `was_begun` the length stays as it is.
     """
     ngram, default = settings.ngram, settings.defaults()["ngram"]
     fits = was_begun or settings.masking == "albert" or ngram == default
@@ -106,45 +93,38 @@ def load_run_tokenizer(
 ) -> Tokenizer:
     """Loads the tokenizer with the options that the data cards of the records name.
 
-    Training never tokenizes, so a wrong option would show only in the use of the model.
-
-    Args:
-        settings: `PretrainSettings`. Its options count where no card has any.
-        start: `Checkpoint` or None. The initial checkpoint, open, whose tokenizer is
-            taken if the settings name none.
+    Training never tokenizes, so a wrong option would only show when the model is used.
+    Options of the settings apply where no card has any. The initial checkpoint's
+    tokenizer is used if the settings name none.
 
     Raises:
         UsageError: If settings and cards contradict each other.
         DataError: If the file is not a tokenizer.
     """
     names = ("do_lower_case", "keep_accents")
-    given = {name: getattr(settings, name) for name in names}
-    options = {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(settings, name) for name in names}
+    options = {name: value for name, value in values.items() if value is not None}
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in card_paths(shards.find_shards(pattern)):
             # Anything wrong with a card is reported where the records are opened.
-            known = card.tokenizer_options(files.read_record(path))
-            check_options(options, known, path)
-            options = known | options
+            recorded = card.tokenizer_options(files.read_record(path))
+            check_options(options, recorded, path)
+            options = recorded | options
     if not settings.spm_model_file:
-        given = {name: options.pop(name) for name in names if name in options}
-        chosen = choose_tokenizer(start, None, **given)
+        own = {name: options.pop(name) for name in names if name in options}
+        chosen = choose_tokenizer(start, None, **own)
         check_options(options, chosen.get_config(), start.path)
         return chosen
     return load_tokenizer(settings.spm_model_file, **options)
 
 
 def digests_of(records: Mapping[int, RecordSet]) -> dict[str, str]:
-    """Returns what identifies the training data of a run.
-
-    Args:
-        records: dict. The training data of each length, the longest last.
-    """
+    """Returns digests that identify the training data of a run, given by length."""
     data = {}
-    for length, found in records.items():
+    for length, part in records.items():
         ends = "" if length == max(records) else f" of {length} tokens"
-        data[f"records{ends}"] = found.digest()
-        if cards := card_paths(found.paths):
+        data[f"records{ends}"] = part.digest()
+        if cards := card_paths(part.paths):
             digests = [card.content_digest(files.read_json(path)) for path in cards]
             sha256 = hashlib.sha256("".join(digests).encode())
             data[f"card{ends}"] = sha256.hexdigest()
@@ -154,13 +134,13 @@ def digests_of(records: Mapping[int, RecordSet]) -> dict[str, str]:
 def card_paths(paths: Iterable[str]) -> list[str]:
     """Returns the data cards next to record files, in the order of the files."""
     folders = dict.fromkeys(os.path.dirname(path) for path in paths)
-    found = [files.join(folder, card.CARD_NAME) for folder in folders]
-    return [path for path in found if files.exists(path)]
+    cards = [files.join(folder, card.CARD_NAME) for folder in folders]
+    return [path for path in cards if files.exists(path)]
 
 
-# Kernels of TensorFlow count the elements of a tensor with 32 bits.
+# TensorFlow's kernels count the elements of a tensor with 32 bits.
 MAX_ELEMENTS = 2**31 - 1
-# Where Linux says which control groups a process is in, and what they may use.
+# Linux lists the control groups of a process, and their limits, in these places.
 _OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
 _GROUPS = pathlib.Path("/sys/fs/cgroup")
 
@@ -168,16 +148,10 @@ _GROUPS = pathlib.Path("/sys/fs/cgroup")
 def check_batches(
     settings: PretrainSettings, config: AlbertConfig, replicas: int, sharing: int = 1
 ) -> None:
-    """Checks that batches can be divided, and that their parts fit the devices.
+    """Checks that batches of all phases can be divided, and that their parts fit.
 
-    Args:
-        settings: `PretrainSettings`. The batches of all its phases are checked.
-        config: `AlbertConfig`. Config of the model.
-        replicas: int. Number of devices that share a batch.
-        sharing: int. Number of devices that share the memory of a machine.
-
-    Raises:
-        UsageError: If they do not; it names the flags that make them fit.
+    A batch is shared by `replicas` devices, of which `sharing` use the memory of one
+    machine. The message of the `UsageError` names flags that make them fit.
     """
     unit = replicas * settings.gradient_accumulation_steps
     memory = (memory_of_machine() or 0) // sharing
@@ -211,27 +185,20 @@ def check_batches(
 def check_eval_batch(
     settings: PretrainSettings, config: AlbertConfig, replicas: int, memory: int
 ) -> None:
-    """Checks that the batches of an evaluation fit the devices.
+    """Raises `UsageError` if evaluation batches do not fit the devices.
 
-    Args:
-        settings: `PretrainSettings`.
-        config: `AlbertConfig`. Config of the model.
-        replicas: int. Number of devices that share a batch.
-        memory: int. Bytes that each of them has; 0 if unknown.
-
-    Raises:
-        UsageError: If they do not.
+    Each device that shares a batch has `memory` bytes; 0 if unknown.
     """
-    # At least the largest tensor, and what a softmax or an activation makes of it.
+    # At least the largest tensor, and the result of a softmax or an activation of it.
     per_row = 2 * settings.bytes_per_value * _largest_tensor(settings, config)[1]
     most, reason = _most_rows(settings, config, memory, per_row)
-    rule = f"--eval_batch_size must be at most {most * replicas} (more would {reason})"
+    need = f"--eval_batch_size must be at most {most * replicas} (more would {reason})"
     fits = settings.eval_batch_size // replicas <= most
-    require(fits, rule, settings.eval_batch_size)
+    require(fits, need, settings.eval_batch_size)
 
 
 def _most_rows(settings, config, memory: int, per_row: int) -> tuple[int, str]:
-    """Returns how many rows a device can compute at once, and what more would do."""
+    """Returns the number of rows a device can compute at once, and why not more."""
     what, elements = _largest_tensor(settings, config)
     most = MAX_ELEMENTS // elements
     if memory and memory // per_row < most:
@@ -241,7 +208,7 @@ def _most_rows(settings, config, memory: int, per_row: int) -> tuple[int, str]:
 
 
 def _largest_tensor(settings: PretrainSettings, config) -> tuple[str, int]:
-    """Returns the tensor to which a row adds most elements, and how many."""
+    """Returns the tensor that grows most with each row, and its elements per row."""
     T, P = settings.max_seq_length, settings.num_predictions
     elements = {
         "masked-LM logits": P * config.vocab_size,
@@ -252,20 +219,20 @@ def _largest_tensor(settings: PretrainSettings, config) -> tuple[str, int]:
 
 
 def _bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
-    """Estimates how much memory a row needs for the backward pass, from below.
+    """Estimates a lower bound of the memory that a row needs in the backward pass.
 
-    Counts what `facts.activations` counts, and the logits and their gradient.
+    Counts the activations of `facts.activations`, the logits and their gradient.
     """
     recompute, size = settings.depth == "loop_remat", settings.bytes_per_value
-    kept = size * facts.activations(config, 1, settings.max_seq_length, recompute)
-    return kept + 8 * settings.num_predictions * config.vocab_size
+    saved = size * facts.activations(config, 1, settings.max_seq_length, recompute)
+    return saved + 8 * settings.num_predictions * config.vocab_size
 
 
 def memory_of_machine() -> int | None:
-    """Returns the bytes that this process may use if it computes on a CPU, else None.
+    """Returns the bytes that this process may use on a CPU, or None with other devices.
 
-    They are the machine's, or the limit of a control group, such as a container's.
-    TensorFlow does not report how much memory a GPU has.
+    The limit is the machine's memory, or the one of a control group, such as a
+    container. TensorFlow does not report how much memory a GPU has.
     """
     import tensorflow as tf
 
@@ -290,7 +257,7 @@ def _group_limits() -> list[int]:
         if "memory" in (controllers or "memory").split(","):
             group = pathlib.PurePosixPath(path.lstrip("/"))
             for folder in (group, *group.parents):
-                # No such group here; "max" is no limit.
+                # The group may not exist here; "max" means no limit.
                 with contextlib.suppress(OSError, ValueError):
                     limits.append(int((root / folder / name).read_text()))
     return limits

@@ -1,8 +1,8 @@
 """The settings of a pretraining run, with the names of the original's flags.
 
-Also its phases, if sequences grow longer during the run. Records of one length cannot
-serve another: a longer example cannot be cut, because its label is about two whole
-segments, and rows of short examples would be padding.
+The module also computes the phases of a run whose sequences grow longer. Records of one
+length cannot serve another: a longer example cannot be cut, because its label is about
+two whole segments, and rows of short examples would be mostly padding.
 """
 
 import dataclasses
@@ -17,50 +17,50 @@ from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import check_fields, setting
 from albert_tf.training.settings import Phase, TrainingSettings
 
-# The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs.
+# The batch of ALBERT's pretraining, for which its rate of 0.00176 is meant.
 REFERENCE_BATCH_SIZE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainSettings(TrainingSettings):
-    """A pretraining run. Names and defaults are those of `run_pretraining.py`.
+    """A pretraining run. Names and defaults follow `run_pretraining.py`.
 
-    Steps are updates of the weights. What is None becomes what the paper of the
-    objective has (`objectives.recipes`).
+    Steps are updates of the weights. Fields that are None take the value of the
+    objective's paper (`objectives.recipes`).
 
     Attributes:
         input_file: TFRecords: the prefix given to create_pretraining_data, or paths
             separated by commas.
         spm_model_file: Tokenizer that the records were made with: a SentencePiece
             model, a tokenizer.json, WordPiece's vocab.txt, or a folder with one.
-            Default: that of --init_checkpoint.
+            Default: the tokenizer of --init_checkpoint.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, bert (for records of --pair_policy=nsp),
-            roberta, spanbert or electra (for records without labels, such as those of
+            roberta, spanbert or electra (for records without labels, such as with
             --pair_policy=none). It sets model, losses, --masking and, as in its paper,
             optimizer, batch, steps and learning rate (docs/relatives.md).
-        pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that
-            of the masked tokens has weight 1.
+        pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); the
+            loss of the masked tokens has weight 1.
         max_span: With --objective=spanbert: number of tokens of a span, from its first
             one, that are predicted from its ends.
         span_edges: With --objective=spanbert: original predicts no token of a span that
             begins or ends the text from its ends, all does.
         generator_size: With --objective=electra: width of the generator as a share of
-            that of the discriminator, which the other flags describe. Default: 1/3 for
+            the discriminator's, which the other flags describe. Default: 1/3 for
             --preset=electra_base and electra_albert_base, 1 with --share_encoder, else
             1/4.
         generator_layers: With --objective=electra: the same for the number of layers.
         embedding_sharing: With --objective=electra: with tied, generator and
-            discriminator read the same embeddings; with disentangled, those of the
-            discriminator are the generator's, which it does not train, plus a
-            difference; with none, both have their own.
+            discriminator read the same embeddings; with disentangled, the discriminator
+            adds a difference to the generator's, which it does not train; with none,
+            both have their own.
         share_encoder: With --objective=electra: the generator applies the
             discriminator's only block, --generator_layers times as often.
         temperature: With --objective=electra: divides the generator's logits before
             tokens are drawn.
         disallow_correct: With --objective=electra: never draw the original token.
         preset: Size of the model, such as albert_base_v2. Exclusive with
-            --albert_config_file. Without either: that of --init_checkpoint.
+            --albert_config_file. Without either: the size of --init_checkpoint.
         albert_config_file: JSON file with the sizes of the model.
         init_checkpoint: Checkpoint with the initial weights, in any format of
             from_pretrained.
@@ -69,19 +69,19 @@ class PretrainSettings(TrainingSettings):
         max_seq_length: Tokens per row. Shorter examples are padded.
         sequence_length_schedule: Steps by length, such as 128:9000,512:1000, or with
             batch sizes, 128:9000:4096,512:1000:1024. --input_file then contains
-            {length}, for the records of each; --max_predictions_per_seq is that of the
+            {length}, for the records of each; --max_predictions_per_seq is for the
             longest.
         max_predictions_per_seq: Maximum number of masked tokens per example. Default:
-            that of the records, if they hold masks, or masked_lm_prob of
+            the number in the records, if they hold masks, or masked_lm_prob of
             max_seq_length, 77 of 512.
-        masking: albert, bert, bert_wwm, roberta, spanbert or electra. Default: that of
-            --objective.
+        masking: albert, bert, bert_wwm, roberta, spanbert or electra. Default: as
+            --objective requires.
         masked_lm_prob: Fraction of the tokens to mask.
         ngram: Maximum number of words masked together.
         packing: Put several short examples into one row; batch sizes then count rows.
-        scale_learning_rate: Take --learning_rate as that of a batch of 4096, to which
-            published rates belong, and multiply it by sqrt(train_batch_size / 4096).
-            --num_warmup_steps stays, as in the LAMB paper.
+        scale_learning_rate: Take --learning_rate as the rate for a batch of 4096, for
+            which published rates are meant, and multiply it by sqrt(train_batch_size /
+            4096). --num_warmup_steps stays, as in the LAMB paper.
         poly_power: With --learning_rate_schedule=original: power of the decay.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
             0: no average. The average is saved and evaluated (ema_loss, …) with the
@@ -159,7 +159,7 @@ class PretrainSettings(TrainingSettings):
     scale_learning_rate: bool = False
     poly_power: float = setting(1.0, above=0)
     ema_decay: float = 0.0
-    # The same batch, divided otherwise.
+    # Not part of the identity: the batch is the same, only divided differently.
     gradient_accumulation_steps: int = setting(1, identity=False)
     export_weights: str = setting("last", choices=("last", "average"))
     num_train_steps: int | None = None
@@ -184,14 +184,14 @@ class PretrainSettings(TrainingSettings):
     deterministic: bool | None = setting(None, identity=False)
 
     def __post_init__(self):
-        """Refuses settings that no run can have, before anything is read."""
+        """Raises `UsageError` for settings that no run can have."""
         for name in ("input_file", "output_dir"):
             require(getattr(self, name), f"--{name} is required")
         check_fields(self)
         self._complete()
         self._check_objective()
-        rule = "--spm_model_file is required without --init_checkpoint"
-        require(self.spm_model_file or self.init_checkpoint, rule)
+        need = "--spm_model_file is required without --init_checkpoint"
+        require(self.spm_model_file or self.init_checkpoint, need)
         self._check_start()
         require(
             self.eval_file or not self.keep_best,
@@ -216,10 +216,10 @@ class PretrainSettings(TrainingSettings):
             fits = value == 0 or 1 < value < math.inf
             require(fits, f"--{name} must be above 1, or 0 for none", value)
         if self.sequence_length_schedule:
-            phases_of(self)  # checks them, and the settings of each phase
+            phases_of(self)  # checks the phases, and the settings of each
 
     def _complete(self) -> None:
-        """Takes what is None from the recipe of the objective."""
+        """Fills fields that are None from the recipe of the objective."""
         recipe = find_recipe(self.objective, self.preset)
         missing = [name for name in recipe if getattr(self, name) is None]
         batch = recipe["train_batch_size"]
@@ -233,27 +233,28 @@ class PretrainSettings(TrainingSettings):
             object.__setattr__(self, name, recipe[name])
 
     def _check_objective(self) -> None:
-        """Refuses settings of another objective."""
+        """Raises `UsageError` for settings of another objective."""
         name, defaults = self.objective, self.defaults()
         for other, flags in OWN_SETTINGS.items():
             for flag in flags if other != name else ():
                 value = getattr(self, flag)
-                rule = f"--{flag}={value} requires --objective={other}"
-                require(value == defaults[flag], rule, name)
+                need = f"--{flag}={value} requires --objective={other}"
+                require(value == defaults[flag], need, name)
         weight = self.pair_loss_weight
         usual = name in OF_PAIRS or weight == defaults["pair_loss_weight"]
-        rule = f"--pair_loss_weight={weight} requires an objective with a loss about "
-        require(usual, f"{rule}pairs", name)
+        need = f"--pair_loss_weight={weight} requires an objective with a loss about "
+        require(usual, f"{need}pairs", name)
 
     def _check_start(self) -> None:
-        """Checks where the sizes and the weights of the model come from."""
+        """Checks the source of the model's sizes and weights."""
         has_start = bool(self.init_checkpoint) and not self.grow
-        given = bool(self.preset) + bool(self.albert_config_file)
+        count = bool(self.preset) + bool(self.albert_config_file)
         require(
-            given == 1 or (has_start and not given),
+            count == 1 or (has_start and not count),
             "exactly one of --preset and --albert_config_file must be given, or "
             "--init_checkpoint without --grow, whose config is then taken",
-            *(self.preset, self.albert_config_file),
+            self.preset,
+            self.albert_config_file,
         )
         require(
             self.init_checkpoint or not self.grow,
@@ -261,16 +262,15 @@ class PretrainSettings(TrainingSettings):
         )
 
     def input_files(self) -> list[str]:
-        """Returns `input_file` of each phase, from the shortest sequences on."""
+        """Returns `input_file` for each phase, the shortest sequences first."""
         return [phase.settings.input_file for phase in phases_of(self)]
 
     @property
     def peak_learning_rate(self) -> float:
         """The peak of the schedule: `learning_rate`, scaled if the settings say so.
 
-        The square-root rule, which is LAMB's (arXiv:1904.00962) and, because an update
-        does not depend on the scale of the gradients there either, Adam's
-        (arXiv:2205.10287).
+        It follows the square-root rule of LAMB (arXiv:1904.00962), which also holds for
+        Adam (arXiv:2205.10287): neither's update depends on the scale of the gradients.
         """
         if not self.scale_learning_rate:
             return self.learning_rate
@@ -278,7 +278,7 @@ class PretrainSettings(TrainingSettings):
         return self.learning_rate * math.sqrt(share)
 
     def describe_learning_rate(self) -> str:
-        """Returns the peak of the schedule for people, and where it comes from."""
+        """Describes the peak of the schedule, and its origin, for people."""
         if not self.scale_learning_rate:
             return f"learning rate {self.learning_rate:g}"
         return (
@@ -287,7 +287,7 @@ class PretrainSettings(TrainingSettings):
         )
 
     def describe_steps(self) -> str:
-        """Returns the steps of each phase for people, and their batches."""
+        """Describes the steps and batches of each phase for people."""
         what = "packed rows" if self.packing else "examples"
         return ", then ".join(
             f"{one.last_step - one.first_step:,} steps of "
@@ -298,37 +298,31 @@ class PretrainSettings(TrainingSettings):
 
     @property
     def num_predictions(self) -> int:
-        """Masked tokens that a row of `max_seq_length` has room for."""
+        """Number of masked tokens that a row of `max_seq_length` has room for."""
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
         return most_predictions(self.max_seq_length, self.masked_lm_prob)
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""
-        # The number decides, not whether it was given.
+        # The number decides, whether it was given or is the default.
         return super().identity() | {"max_predictions_per_seq": self.num_predictions}
 
 
-# Stands in --input_file for the length of a phase.
+# In --input_file, stands for the length of a phase.
 PLACEHOLDER = "{length}"
 _PART = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
 
 def phases_of(settings: Any) -> list[Phase]:
-    """Returns the phases of a run, at least one.
-
-    Args:
-        settings: `PretrainSettings`.
-
-    Raises:
-        UsageError: If the schedule is invalid, or does not fit the other settings.
-    """
+    """Returns the phases of a run, at least one, or raises `UsageError`."""
     if not settings.sequence_length_schedule:
         return [Phase(0, settings.num_train_steps, settings)]
     parts = _parts_of(settings)
     phases, first = [], 0
     for length, steps, batch in parts:
-        # 77 predictions in 512 tokens are 20 in 128, as in the original.
+        # 77 predictions in 512 tokens correspond to 20 in 128, as in the original.
+        # the original.
         predictions = settings.max_predictions_per_seq
         if predictions is not None:
             predictions = -(-predictions * length // parts[-1][0])
@@ -346,9 +340,9 @@ def phases_of(settings: Any) -> list[Phase]:
 
 
 def _parts_of(settings: Any) -> list[tuple[int, ...]]:
-    """Returns length, steps and batch of each phase, which fit the other settings."""
-    given, size = settings.sequence_length_schedule, settings.train_batch_size
-    matches = [_PART.fullmatch(part.strip()) for part in given.split(",")]
+    """Returns length, steps and batch of each phase, checked against other settings."""
+    text, size = settings.sequence_length_schedule, settings.train_batch_size
+    matches = [_PART.fullmatch(part.strip()) for part in text.split(",")]
     parts = [tuple(map(int, m.groups(size))) for m in matches if m]
     lengths = [length for length, *_ in parts]
     rising = lengths == sorted(set(lengths))
@@ -357,16 +351,16 @@ def _parts_of(settings: Any) -> list[tuple[int, ...]]:
         "--sequence_length_schedule must be rising lengths with positive numbers "
         "of steps and perhaps batch sizes, such as 128:9000,512:1000 or "
         "128:9000:4096,512:1000:1024",
-        given,
+        text,
     )
-    schedule = f"--sequence_length_schedule={given}"
+    schedule = f"--sequence_length_schedule={text}"
     steps = sum(steps for _, steps, _ in parts)
     for name, value, what in (
         ("num_train_steps", steps, "sum"),
         ("max_seq_length", lengths[-1], "longest"),
     ):
-        found, rule = getattr(settings, name), f"--{name} must be {value}"
-        require(found == value, f"{rule}, the {what} of {schedule}", found)
+        actual, need = getattr(settings, name), f"--{name} must be {value}"
+        require(actual == value, f"{need}, the {what} of {schedule}", actual)
     require(
         len(parts) == 1 or PLACEHOLDER in settings.input_file,
         f"--input_file must contain {PLACEHOLDER} with {schedule}, because each "

@@ -1,4 +1,4 @@
-"""What a person watches during a run: a progress bar, JSON lines, TensorBoard."""
+"""Shows and records a run: a progress bar, JSON lines, TensorBoard."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ from absl import logging
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
 from albert_tf.storage import calls, files
 
-# Between calls a run can be stopped; a machine that is taken away leaves 30 seconds.
+# A run can only be stopped between calls; a preempted machine leaves 30 seconds.
 _SHORT = 1.0
 _LONG = 4.0
 
@@ -22,13 +22,8 @@ _LONG = 4.0
 class Progress(contextlib.AbstractContextManager):
     """Shows and records a run; does nothing in workers other than the chief.
 
-    Args:
-        folder: str. Where `metrics.jsonl` and `tensorboard/` are written.
-        first_step: int. Number of steps already done.
-        num_steps: int. Number of steps of the whole run.
-        chief: bool. Whether this worker writes.
-        title: str. Title of the bar.
-        shown: dict. Training metrics that the bar shows, with short names.
+    It writes `metrics.jsonl` and `tensorboard/` in a folder. `shown` has short names of
+    the training metrics that the bar shows.
     """
 
     def __init__(
@@ -55,7 +50,7 @@ class Progress(contextlib.AbstractContextManager):
         except OSError as e:
             self._warn(e)
             self.writer = tf.summary.create_noop_writer()
-        # A terminal is redrawn often; a log file gets a line now and then.
+        # Redraw a terminal often, but add only few lines to a log file.
         interval = 0.5 if sys.stderr.isatty() else 10.0
         self.bar = tqdm.tqdm(
             total=num_steps,
@@ -80,7 +75,7 @@ class Progress(contextlib.AbstractContextManager):
             with calls.as_os_error(), self.writer.as_default(step=step):
                 for name, value in _flat(values):
                     tf.summary.scalar(f"{split}/{name}", value)
-        except OSError as e:  # A full disk, say.
+        except OSError as e:  # For example, a full disk.
             self._warn(e)
         if split == "train":
             shown = {
@@ -92,14 +87,14 @@ class Progress(contextlib.AbstractContextManager):
             self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
 
     def note(self, split: str, step: int, values: Mapping[str, Any]) -> None:
-        """Writes a line of metrics alone, for events that do not belong on a curve."""
+        """Writes to `metrics.jsonl` only, for events that do not belong on a curve."""
         if self.chief:
             self.metrics.append({"split": split, "step": step, **values})
 
     def lines(self) -> list[dict[str, Any]]:
-        """Returns what counts of the record; nothing in a worker that does not write.
+        """Returns the lines in force; nothing in a worker that does not write.
 
-        Not the training lines that the next one replaces.
+        Training lines that the next one replaces are left out.
         """
         return self.metrics.settled() if self.chief else []
 
@@ -125,7 +120,7 @@ class Progress(contextlib.AbstractContextManager):
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields names and numbers; those of a mapping have its name before theirs."""
+    """Yields names and numbers; the name of a mapping precedes the names in it."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}/{inner}", v) for inner, v in value.items())
@@ -134,7 +129,7 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class Stopwatch:
-    """Measures seconds, lap by lap, without the pauses."""
+    """Measures laps in seconds, without pauses."""
 
     def __init__(self):
         self._start = time.perf_counter()
@@ -147,29 +142,28 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Excludes what happens inside a `with` statement."""
+        """Excludes the time inside a `with` statement."""
         start = time.perf_counter()
         yield
         self._start += time.perf_counter() - start
 
 
 class Pace:
-    """Makes the calls as long as they may be, but not longer than a few seconds.
+    """Makes calls of the step as long as possible, up to a few seconds.
 
-    Attributes:
-        most: int. Number of steps of the next call at most. Several processes must make
-            the same calls, so they take the one of the chief.
+    The next call has at most `most` steps. Several processes must make the same calls,
+    so they use the chief's value.
     """
 
     def __init__(self):
         self.most = 1
 
     def limit(self, count: int) -> int:
-        """Returns how many of the next `count` steps to run in one call."""
+        """Returns the number of the next `count` steps to run in one call."""
         return min(count, self.most)
 
     def measured(self, count: int, seconds: float) -> None:
-        """Takes note of how long a call of `count` steps took."""
+        """Updates the pace after a call of `count` steps."""
         if seconds > _LONG:
             self.most = max(1, count // 2)
         elif seconds < _SHORT and count == self.most:
@@ -177,21 +171,16 @@ class Pace:
 
 
 def _begin_session(folder: str, first_step: int) -> None:
-    """Tells TensorBoard that what it has read of later steps will be repeated.
-
-    Args:
-        folder: str. Folder of the event files.
-        first_step: int. Number of steps already done.
-    """
+    """Tells TensorBoard that later steps it has read will be repeated."""
     tf.io.gfile.makedirs(folder)
-    # Names of event files tell whole seconds, so those of two starts must differ.
-    found = [
+    # Names of event files contain whole seconds, so two starts need different ones.
+    names = [
         re.search(r"tfevents\.(\d+)", name) for name in tf.io.gfile.listdir(folder)
     ]
-    newest = max((int(name[1]) for name in found if name), default=0)
+    newest = max((int(name[1]) for name in names if name), default=0)
     time.sleep(min(max(newest + 1 - time.time(), 0.0), 1.0))
-    # It reads files in the order of their names: before the one that TensorFlow makes,
-    # whose name goes on with that of the machine.
+    # TensorBoard reads files in the order of their names. This one sorts before
+    # TensorFlow's own, whose name continues with the host's.
     name = f"events.out.tfevents.{int(time.time()):010d}.+start"
     started = {"status": tf.compat.v1.SessionLog.START}
     with tf.io.TFRecordWriter(files.join(folder, name)) as writer:

@@ -1,7 +1,8 @@
-"""One training, from its inputs to its outputs, as `pretrain` and `finetune` run it.
+"""One training, from its inputs to its outputs, shared by `pretrain` and `finetune`.
 
 Everything random is a function of the seed and the step, and every decision follows
-from the metrics on record, so a run that was killed continues as if it had not been.
+from the metrics on record, so a run that was killed continues like an uninterrupted
+one.
 """
 
 import abc
@@ -46,21 +47,21 @@ from albert_tf.training.workers import check_equal
 
 @contextlib.contextmanager
 def devices(settings: TrainingSettings) -> Iterator[Strategy]:
-    """Makes the strategy of a run; compares what all workers were given.
+    """Makes the strategy of a run, and compares the commands of all workers.
 
     Raises:
         UsageError: If the devices do not exist, or Keras runs on another backend.
         DataError: If the workers differ, or one of them ends.
     """
     engine = keras.backend.backend()
-    rule = f"--backend={settings.backend}: Keras was started with KERAS_BACKEND"
-    require(engine == settings.backend, rule, engine)
+    need = f"--backend={settings.backend}: Keras was started with KERAS_BACKEND"
+    require(engine == settings.backend, need, engine)
     strategy = create_strategy(
         settings.distribution,
         num_devices=settings.num_devices,
         tpu_name=settings.tpu_name,
         worker_timeout=settings.worker_timeout,
-        # Which JAX has no need of.
+        # JAX has no such argument.
         **({"allow_tpu_pod": True} if settings.allow_tpu_pod else {}),
     )
     with worker_errors(strategy):
@@ -69,18 +70,16 @@ def devices(settings: TrainingSettings) -> Iterator[Strategy]:
 
 
 class Run(abc.ABC):
-    """A training; derived classes say what it starts from and what it leaves.
+    """A training; derived classes define its inputs and outputs.
 
-    Args:
-        settings: `TrainingSettings`.
-        strategy: `engine.Strategy`, or None where only inputs are read.
+    Without a strategy, only the inputs are read.
 
     Attributes:
         helper: str. Name of a worker that is not the chief; empty in the chief.
-        folder: `RunFolder`. Known while the inputs are open.
-        step: `TrainStep`. Known once the inputs are known to be valid.
-        averages: `WeightAverages`. Those of the run, while it trains.
-        facts: dict. What workers compare before the run is restored.
+        folder: `RunFolder`. Set while the inputs are open.
+        step: `TrainStep`. Set once the inputs are known to be valid.
+        averages: `WeightAverages`. Averages of the run, while it trains.
+        facts: dict. Facts that workers compare before the run is restored.
     """
 
     title: str
@@ -97,31 +96,31 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def open_inputs(self) -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-        """Reads and checks what the run starts from, and opens its folder.
+        """Reads and checks the inputs of the run, and opens its folder.
 
         Yields facts that workers compare, in addition to the content.
         """
 
     def is_finished(self) -> bool:
-        """Returns whether the folder holds what the run would leave."""
+        """Returns whether the folder holds the results of the run."""
         return self.folder.is_finished
 
     @abc.abstractmethod
     def result(self) -> Any:
-        """Returns what the finished run left."""
+        """Returns the result of the finished run."""
 
     @abc.abstractmethod
     def make_step(self) -> TrainStep:
-        """Makes model, objective and optimizer; nothing has been written yet."""
+        """Makes model, objective and optimizer, before anything is written."""
 
     @property
     def phases(self) -> Sequence[Phase]:
-        """Parts of the run, each with batches of its own."""
+        """The parts of the run, each with its own batches."""
         return [Phase(0, self.settings.num_train_steps, self.settings)]
 
     @abc.abstractmethod
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
-        """Returns the batches of an input pipeline, from those of step `start` on."""
+        """Returns the batches of an input pipeline, starting at step `start`."""
 
     @abc.abstractmethod
     def evaluation(self) -> loop.Evaluate | None:
@@ -129,7 +128,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
-        """Returns what the loop calls; `lines` are the metrics on record."""
+        """Returns the callbacks of the loop; `lines` are the metrics on record."""
 
     def began(
         self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
@@ -138,21 +137,21 @@ class Run(abc.ABC):
         return
 
     def diverged(self, error: DivergedError) -> None:
-        """Raises what ends the run, or returns: it goes back to the last checkpoint."""
+        """Raises an error that ends the run, or returns to go back to a checkpoint."""
         raise error
 
     @abc.abstractmethod
     def trained(self, last: int) -> None:
-        """Is called after the last step; gives the model the weights to keep."""
+        """Is called after the last step; loads the weights to keep into the model."""
 
     @abc.abstractmethod
     def finish(self) -> Any:
-        """Writes what the run leaves; returns `result`."""
+        """Writes the outputs of the run; returns `result`."""
 
     def execute(self) -> Any:
-        """Runs the training, or what is left of it; returns `result`.
+        """Runs the training, or the rest of it; returns `result`.
 
-        Only the chief returns anything, unless the run was finished before.
+        Only the chief returns a result, unless the run was finished before.
         """
         with self.open_inputs() as facts:
             finished = self.is_finished()
@@ -167,7 +166,7 @@ class Run(abc.ABC):
             self.train()
             leave_together(self.strategy)
             return None
-        # Nothing is written or removed before all that can be wrong has been checked.
+        # Nothing is written or removed before every possible mistake has been checked.
         with self.folder.taken():
             self.train()
             result = self.finish()
@@ -187,16 +186,15 @@ class Run(abc.ABC):
 
         Args:
             make_model: callable. Returns the model with a Keras dtype policy.
-            objective: `Objective`.
-            forward: str or None. Method of the model that computes what is trained on.
-            fuse: bool. See `TrainStep`.
-            **optimizer: Arguments of `create_optimizer`, instead of the settings.
+            forward: str or None. Method of the model that computes the training
+                outputs.
+            **optimizer: Arguments of `create_optimizer` that replace the settings.
         """
         settings = self.settings
-        given = settings.optimizer_arguments
+        arguments = settings.optimizer_arguments
         with self.strategy.scope():
             model = make_model(settings.dtype)
-            adam = create_optimizer(settings.optimizer, **{**given, **optimizer})
+            adam = create_optimizer(settings.optimizer, **{**arguments, **optimizer})
         keras.utils.set_random_seed(settings.seed)
         return TrainStep(
             model,
@@ -229,18 +227,18 @@ class Run(abc.ABC):
             with loop.StopSignals() as signals:
                 while not self._train_on(checkpoints, signals):
                     checkpoints.settle()
-                    share(self.strategy, None)  # all read what the chief has written
+                    share(self.strategy, None)  # all read what the chief wrote
         finally:
             # Nothing may be written after the lock of the folder is released.
             checkpoints.settle()
 
     def _train_on(self, checkpoints: TrainingCheckpoints, signals) -> bool:
-        """Trains from the last checkpoint; returns whether to the end."""
+        """Trains from the last checkpoint; returns whether the end was reached."""
         restored = checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
         check_equal(share(self.strategy, checkpoints.facts()))
         step, first, last = self.step, checkpoints.step, self.settings.num_train_steps
         self.averages = WeightAverages(step.model, step.optimizer)
-        # Every worker reads them, because all of them take part in an evaluation.
+        # Every worker reads the metrics, because all take part in evaluations.
         lines = lines_until(read_metrics(self.folder.join(METRICS_FILE)), first)
         evaluated = [line["step"] for line in lines if line["split"] == "eval"]
         check_equal(share(self.strategy, {EVALUATED: evaluated}))
@@ -264,7 +262,7 @@ class Run(abc.ABC):
                 start = max(checkpoints.step, phase.first_step)
                 if start > phase.last_step:
                     continue
-                # Longer sequences have another usual loss.
+                # The usual loss differs for longer sequences.
                 usual = [line for line in lines if line["step"] > phase.first_step]
                 guard = DivergenceGuard(
                     usual,
@@ -276,8 +274,15 @@ class Run(abc.ABC):
                 )
                 try:
                     loop.train(
-                        *(step, batches, phase, checkpoints, progress),
-                        *(evaluate, [*callbacks, guard], lines, signals),
+                        step,
+                        batches,
+                        phase,
+                        checkpoints,
+                        progress,
+                        evaluate,
+                        [*callbacks, guard],
+                        lines,
+                        signals,
                         end=last,
                     )
                 except DivergedError as e:

@@ -1,8 +1,8 @@
-"""The folder of a run: which run it holds, and whether that run may be continued.
+"""The folder of a run: identifies the run in it, and whether it may be continued.
 
 The folder of an unfinished fine-tuning run holds its record, metrics and checkpoints
-and cannot be loaded as a model. The files of the finished run are added one by one, and
-the record that says it is finished comes last.
+and cannot be loaded as a model. The files of the finished run are added one by one; the
+record that marks it as finished comes last.
 """
 
 import contextlib
@@ -35,25 +35,24 @@ TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
 REPORT = "report.html"
-# Facts that workers compare: a folder that not all see, or see late, has others.
+# Facts that workers compare: they differ if not all see the folder, or see it late.
 EVALUATED = "evaluations on record"
 FINISHED = "finished run in --output_dir"
-# Keys of the record: former values of settings, and whether the model is older.
+# Keys of the record: former values of settings, and whether the model predates them.
 _CHANGED = "changed_from"
 _OUTDATED = "model_is_outdated"
 _VERSIONS = "versions"
 _SOURCE = "source of albert_tf"
-# How a setting is compared: itself, after the others, or not; or by what it names.
+# Settings are compared by value, after the others, or not at all; else by content.
 _BY_VALUE = (True, "follows", _RECORDED := "recorded")
-# What a folder may hold that is free: a lock, and what a new disk has.
+# Names that a free folder may hold: a lock, and the folder of a new disk.
 _FREE = (LOCK_FILE, "lost+found")
-# Locks never taken, and half-written files.
+# Unused locks, and half-written files.
 _LEFTOVER = re.compile(r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial")
-# What only an unfinished run of fine-tuning needs.
+# Names that only an unfinished fine-tuning run needs.
 _TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS}
-# Files of such a run and of its model; the last two are what `evaluate --exits_curve`
-# writes. Predictions are recognized by their names; those of the first dev set have no
-# other name before them.
+# Files of such a run and of its model; `evaluate --exits_curve` writes the last two.
+# Predictions are recognized by their names; the first dev set's have no prefix.
 _RUN_NAMES = {METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
 _RUN_NAMES |= {"config.json", "model.safetensors", *folders.TOKENIZER_FILES}
 _RUN_NAMES |= {folders.MANIFEST, "curves.png", "tensorboard", "exits.json", "exits.png"}
@@ -66,22 +65,18 @@ _PREDICTIONS = re.compile(
 class RunFolder:
     """Opens the folder of a run, or prepares to make it.
 
-    A folder with another identity is refused, and nothing in it is touched. A setting
-    that is not on record had its default. A setting that names content, such as a path,
-    is compared itself only if the content is not on record. Settings that may be
-    computed from others, or from the content, are compared last, so that what is named
-    is what was given.
-
-    Args:
-        settings: `TrainingSettings`. They say how each of them is compared.
-        replaces: bool. Whether another run, which is in the folder, is to be removed.
+    A folder with another identity is refused and left untouched, unless the run in it
+    is to be replaced. A setting that is not on record had its default. A setting that
+    names content, such as a path, is compared by value only if the content is not on
+    record. Settings that may be computed from others, or from the content, are compared
+    last, so that the message names the one the user gave.
 
     Attributes:
         was_begun: bool. Whether the folder holds this run.
-        model_is_outdated: bool. Whether the model in the folder, if there is one, was
-            made before a setting was changed.
-        origin: str or None. What `begin` records of the initial checkpoint in addition
-            to its content: its name on a hub, with the commit.
+        model_is_outdated: bool. Whether any model in the folder was made before a
+            setting was changed.
+        origin: str or None. Name of the initial checkpoint on a hub, with the commit,
+            which `begin` records in addition to its content.
 
     Raises:
         UsageError: If the folder holds another run, or anything else.
@@ -99,36 +94,36 @@ class RunFolder:
         self._changed: dict[str, Any] = {}
         compared = settings.in_identity()
         self._follows = [name for name, how in compared.items() if how == "follows"]
-        # The content that settings name, such as "config".
+        # The content that each setting names, such as "config".
         self._content_of = {n: h for n, h in compared.items() if h not in _BY_VALUE}
         where, is_folder = f"--output_dir={self.path}", files.is_folder(self.path)
         is_free = is_folder or not files.exists(self.path)
         require(is_free, f"{where}: must be a folder, is a file")
-        found = files.list_folder(self.path) if is_folder else []
-        # What a process killed at its start leaves behind.
-        found = [n for n in found if n not in _FREE and not _LEFTOVER.fullmatch(n)]
+        entries = files.list_folder(self.path) if is_folder else []
+        # A process killed at its start may leave some files behind.
+        entries = [n for n in entries if n not in _FREE and not _LEFTOVER.fullmatch(n)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
-        self.was_begun = RUN_FILE in found and not replaces
+        self.was_begun = RUN_FILE in entries and not replaces
         if not self.was_begun:
-            rule = f"{where}: must be empty or hold this run, holds"
-            other = f"{next(iter(found), None)!r}; give another folder"
-            require(replaces or not found, f"{rule} {other}")
+            need = f"{where}: must be empty or hold this run, holds"
+            other = f"{next(iter(entries), None)!r}; give another folder"
+            require(replaces or not entries, f"{need} {other}")
             return
         self._recorded = self.record()
         kind = self._recorded.get("kind", "")
-        rule = f"{where}: holds another run, of the kind {kind or 'pretraining'!r}"
-        require(kind == settings.kind, rule)
+        need = f"{where}: holds another run, of the kind {kind or 'pretraining'!r}"
+        require(kind == settings.kind, need)
         names = {*self._recorded["settings"], *self.identity}
         self._check_settings(sorted(names - set(self._follows)))
         self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
 
     @property
     def is_finished(self) -> bool:
-        """Whether the record says that the run was finished."""
+        """Whether the record marks the run as finished."""
         return bool(self._recorded.get("finished"))
 
     def record(self) -> dict[str, Any]:
-        """Returns what is recorded of the run."""
+        """Returns the record of the run."""
         return _read_record(self.join(RUN_FILE))
 
     def join(self, *names: str) -> str:
@@ -136,15 +131,11 @@ class RunFolder:
         return files.join(self.path, *names)
 
     def check_content(self, content: Mapping[str, Any]) -> None:
-        """Compares the content that the run depends on with what is on record.
+        """Compares the content that the run depends on with the record.
 
-        Then the settings that follow from it. What is not on record is not compared.
-
-        Args:
-            content: dict. Digests, or dicts of values, by name. `begin` records it.
-
-        Raises:
-            UsageError: If the folder holds a run with other content, or settings.
+        The content, digests or dicts by name, is compared only as far as it is on
+        record; then the settings that follow from it. Raises `UsageError` if anything
+        differs.
         """
         self.content = _as_read(content)
         for name, new in self.content.items():
@@ -159,13 +150,9 @@ class RunFolder:
             self._check_settings(self._follows)
 
     def check_versions(self) -> None:
-        """Compares the versions of the code with those on record.
+        """Raises `UsageError` if the run began with other versions of the code.
 
-        With `allow_other_versions` a run is continued with others, which `begin` then
-        records.
-
-        Raises:
-            UsageError: If they differ and may not.
+        With `allow_other_versions` it continues, and `begin` records the new versions.
         """
         now = {**code_versions(self.settings.backend), _SOURCE: _source()}
         before = self._recorded.get(_VERSIONS, {})
@@ -180,7 +167,7 @@ class RunFolder:
             self._changed[_VERSIONS] = before
 
     def begin(self) -> None:
-        """Makes the folder and records the run in it, or what was changed in it."""
+        """Creates the folder and records the run, or changed settings, in it."""
         files.make_folder(self.path)
         about = self.settings
         environment, kind = describe_environment(about.backend), about.kind
@@ -212,10 +199,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Holds the folder, in which the run is begun, inside a `with` statement.
+        """Begins the run and holds its folder inside a `with` statement.
 
-        Raises:
-            UsageError: If another process holds the folder.
+        Raises `UsageError` if another process holds the folder.
         """
         files.make_folder(self.path)
         with self._held():
@@ -225,8 +211,8 @@ class RunFolder:
             yield
 
     def tidy(self) -> None:
-        """Removes from a finished run what its killed processes left."""
-        # A living process that holds the lock tidies, or is about to.
+        """Removes files of killed processes from a finished run."""
+        # A live process that holds the lock tidies by itself.
         if (
             any(map(folders.leftovers, self._places()))
             or files.exists(self.join(LOCK_FILE))
@@ -237,7 +223,7 @@ class RunFolder:
                     self._remove(self._unneeded())
 
     def finish(self) -> None:
-        """Records that the model in the folder is that of the run's settings."""
+        """Records that the model in the folder belongs to the run's settings."""
         if self.model_is_outdated:
             record = self.record()
             record.pop(_OUTDATED, None)
@@ -249,14 +235,10 @@ class RunFolder:
         contents: Mapping[str, bytes],
         write_model: Callable[[folders.FolderWriter], None] = lambda out: None,
     ) -> None:
-        """Makes the folder of a run of fine-tuning that of the finished one.
+        """Turns the folder of a fine-tuning run into the folder of the finished run.
 
-        What a continued run needs stays until the finished folder is complete.
-
-        Args:
-            contents: dict. Contents of files by name.
-            write_model: callable. Writes the files of the model, if `contents` lacks
-                them.
+        Files that a resumed run needs stay until the finished folder is complete.
+        `write_model` writes the files of the model, if `contents` lacks them.
         """
         record = {**self.record(), "finished": True}
         last = ("config.json", folders.MANIFEST, RUN_FILE)
@@ -269,15 +251,15 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Holds the lock of the folder, which is tidied, inside a `with` statement."""
+        """Locks and tidies the folder inside a `with` statement."""
         with locked(self.path):
             for path in self._places():
                 folders.tidy(path)
             yield
 
     def _places(self) -> list[str]:
-        """Returns the folders in which a killed process may have left something."""
-        # Only a pretraining run has a model inside; elsewhere it is the user's.
+        """Returns the folders in which a killed process may have left files."""
+        # Only pretraining runs contain a model folder; in others it is the user's.
         models = () if self.settings.kind else (MODEL, GENERATOR)
         inside = (CHECKPOINT_FOLDER, BEST_FOLDER, *models)
         return [self.path, *map(self.join, inside)]
@@ -291,7 +273,7 @@ class RunFolder:
 
     def _remove_run(self) -> None:
         """Removes the run that this one replaces, and nothing else."""
-        # Whatever happens now, this is not a finished run any more.
+        # If this process dies now, the folder must not look like a finished run.
         self._write({"kind": self.settings.kind, "settings": {}})
         own = _RUN_NAMES | _TEMPORARY
         self._remove(
@@ -319,17 +301,17 @@ class RunFolder:
             self._changed[name] = old
             if self.settings.in_identity().get(name) == _RECORDED:
                 continue
-            # With some settings a run may go on although they differ.
+            # A run may continue with other values of some settings.
             allowed = getattr(self.settings, f"change_{name}", None)
             hint = "" if allowed is None else f" (--change_{name} allows it)"
             self._check(allowed, f"--{name}={old!r}", f"--{name}={new!r}{hint}")
             self.model_is_outdated = True
 
     def _flags_of(self, content: str) -> str:
-        """Returns the given settings that name a content, for messages."""
+        """Returns the flags that name a content, for messages."""
         names = [name for name, key in self._content_of.items() if key == content]
-        given = [f"--{n}={self.identity[n]}" for n in names if self.identity.get(n)]
-        return f" ({', '.join(given)})" if given else ""
+        flags = [f"--{n}={self.identity[n]}" for n in names if self.identity.get(n)]
+        return f" ({', '.join(flags)})" if flags else ""
 
 
 def _read_record(path: str) -> dict[str, Any]:
@@ -350,27 +332,20 @@ def _read_record(path: str) -> dict[str, Any]:
 def as_begun(settings: TrainingSettings, objective: Any) -> Any:
     """Returns an objective with the defaults that the run in the folder began with.
 
-    So that it goes on as it began, whatever the defaults are in a later version.
-
-    Args:
-        settings: `TrainingSettings`.
-        objective: `Objective`.
-
-    Raises:
-        DataError: If the record of the run is damaged.
+    The run thus continues unchanged, whatever the defaults are in a later version.
     """
     path = files.join(settings.output_dir, RUN_FILE)
     if not settings.output_dir or not files.exists(path):
         return objective
     recorded = _read_record(path)["settings"]
-    begun = {k: recorded.get(k, value) for k, value in objective.settings.items()}
-    return dataclasses.replace(objective, settings=begun)
+    defaults = {k: recorded.get(k, value) for k, value in objective.settings.items()}
+    return dataclasses.replace(objective, settings=defaults)
 
 
 def describe_command(settings: TrainingSettings) -> dict[str, Any]:
-    """Returns what must be the same in all workers of a run, before any file is read.
+    """Returns facts that must be equal in all workers, before any file is read.
 
-    Not the settings that may differ from machine to machine, such as paths.
+    Settings that may differ between machines, such as paths, are left out.
     """
     compared = settings.in_identity()
     versions = code_versions(settings.backend)
@@ -378,13 +353,13 @@ def describe_command(settings: TrainingSettings) -> dict[str, Any]:
     facts[_SOURCE] = _source()
     local = {name for name, how in compared.items() if how not in _BY_VALUE}
     local |= {"output_dir", "eval_file"}
-    given = vars(settings).items()
-    return facts | {f"--{name}": v for name, v in given if name not in local}
+    all_settings = vars(settings).items()
+    return facts | {f"--{name}": v for name, v in all_settings if name not in local}
 
 
 @functools.cache
 def _source() -> str:
-    """Returns a digest of the package's code, which its version may not tell apart."""
+    """Returns a digest of the package's code, which may change within a version."""
     package, sha256 = os.path.dirname(os.path.dirname(__file__)), hashlib.sha256()
     for name in files.tree(package):
         if name.endswith(".py"):
@@ -399,7 +374,7 @@ def _as_read(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """Returns a value for a message; of a digest, the beginning."""
+    """Formats a value for a message; digests are shortened."""
     if isinstance(value, str) and len(value) == 64:
         return f"{value[:12]}…"
     return repr(value)
@@ -412,13 +387,9 @@ def is_run(path: str) -> bool:
 
 
 def prepared(settings: FinetuneSettings) -> FinetuneSettings:
-    """Checks settings and folder before anything is read.
+    """Checks settings and folder, and returns them with the folder's final path.
 
-    Returns:
-        The settings, with the path of the folder as it will be used.
-
-    Raises:
-        UsageError: If a setting is invalid, or the folder cannot be used.
+    Raises `UsageError` if a setting is invalid, or the folder cannot be used.
     """
     settings.check_source()
     settings.check_given()
@@ -427,7 +398,7 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
         path = os.path.realpath(path)
     names = files.list_folder(path) if files.is_folder(path) else [path]
     if RUN_FILE in names:
-        _read_record(files.join(path, RUN_FILE))  # says what may be done if damaged
+        _read_record(files.join(path, RUN_FILE))  # its error says what to do if damaged
     used = any(not (name in _FREE or files.is_leftover(name)) for name in names)
     if used and files.exists(path) and not is_run(path):
         raise UsageError(
@@ -443,14 +414,14 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
 
 
 def check_writable(path: str) -> None:
-    """Checks, before hours of training, that files can be made in a local folder.
+    """Checks, before hours of training, that a local folder is writable.
 
-    Nothing is left on the disk.
+    The check leaves nothing on the disk.
     """
     parent = path = os.path.realpath(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
-    # Processes that start at the same moment know this name, and tidy it.
+    # Processes that start at the same moment recognize this name as a leftover.
     probe = os.path.join(parent, f".lock-{uuid.uuid4().hex[:8]}")
     try:
         os.mkdir(probe)
@@ -463,19 +434,14 @@ def check_writable(path: str) -> None:
 
 
 def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
-    """Opens the folder of a run, to begin it or to continue it; changes nothing.
+    """Opens the folder of a run, to begin or continue it; changes nothing.
 
-    Args:
-        settings: `FinetuneSettings`. Resolved settings.
-        content: dict. See `RunFolder.check_content`.
-
-    Returns:
-        The `RunFolder`, which replaces another run in it, or a damaged one, that may be
-        replaced.
+    The folder replaces a run in it that is another one, or damaged, if the resolved
+    settings allow it.
 
     Raises:
         UsageError: If it holds another run that may not be replaced.
-        DataError: If the run in it is finished, but damaged, and may not be replaced.
+        DataError: If the run in it is finished but damaged, and may not be replaced.
     """
     try:
         run = RunFolder(settings)

@@ -1,7 +1,7 @@
 """Several runs of one fine-tuning command: seeds, and restarts after a collapse.
 
-Every run has a folder of its own below `trials/` and is resumable by itself, so the
-whole command is. The folder of the best run becomes that of the command.
+Every run has its own folder below `trials/` and can be resumed, so the whole command
+can be, too. The folder of the best run becomes the command's folder.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from albert_tf.training.run_folder import (
     prepared,
 )
 
-# After so many collapses in a row, another seed is no cure.
+# After so many consecutive collapses, another seed does not help.
 MAX_COLLAPSES = 5
 
 
@@ -40,12 +40,11 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
     """Fine-tunes as the settings say: once, or with several seeds.
 
     Args:
-        settings: `FinetuneSettings`.
         read: tuple or None. Result of `examples.read_task`, if it has been called.
 
     Returns:
-        The content of `metrics.json`; of several runs, that of the best one, with
-        `trials`: the median of the metric, its spread, and every run.
+        The content of `metrics.json`; with several runs, the best run's, with `trials`:
+        the median of the metric, its spread, and every run.
 
     Raises:
         UsageError: If a setting is invalid, or the folder cannot be used.
@@ -64,21 +63,21 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
     command.read = read
     with command.read_inputs() as content:
         origin = command.start.origin
-    # As given: each seed resolves the settings for itself.
+    # The settings as given: each seed resolves them for itself.
     folder = open_run(settings, content)
     if folder.is_finished:
         folder.tidy()
         return files.read_json(folder.join(METRICS))
     folder.origin = origin
     with folder.taken():
-        # A branch on a hub may move before the last trial begins.
+        # Pin the commit: a branch on a hub may move before the last trial begins.
         start = origin or settings.init_checkpoint
         pinned = dataclasses.replace(settings, init_checkpoint=start)
         return _finish(folder, _run_seeds(pinned))
 
 
 def _run_seeds(settings: FinetuneSettings) -> list[dict]:
-    """Runs the command with every seed; returns the name and the results of each."""
+    """Runs the command with every seed; returns name and results of each."""
     wanted, results, collapses = settings.num_seeds, [], 0
     seed = settings.seed
     while len(results) < wanted:
@@ -93,7 +92,7 @@ def _run_seeds(settings: FinetuneSettings) -> list[dict]:
         )
         logging.info("run %s", name)
         try:
-            found = finetune_once(trial)
+            outcome = finetune_once(trial)
         except CollapsedError as e:
             collapses += 1
             if settings.on_collapse != "restart" or collapses >= MAX_COLLAPSES:
@@ -101,20 +100,20 @@ def _run_seeds(settings: FinetuneSettings) -> list[dict]:
             logging.warning("%s: %s; going on with seed %d", name, e, seed + 1)
         else:
             collapses = 0
-            results.append({"name": name, "seed": seed, "results": found})
+            results.append({"name": name, "seed": seed, "results": outcome})
         seed += 1
     return results
 
 
 def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
-    """Compares the runs and puts the best one's folder in the command's place."""
+    """Compares the runs and moves the best folder to the command's place."""
     metric = trials[0]["results"].get("metric")
     for trial in trials:
         trial["value"] = trial["results"][metric] if metric else None
-    known = [trial for trial in trials if trial["value"] is not None]
-    values = [trial["value"] for trial in known]
+    measured = [trial for trial in trials if trial["value"] is not None]
+    values = [trial["value"] for trial in measured]
     choose = min if lower_is_better(metric or "") else max
-    best = choose(known or trials[:1], key=lambda trial: trial["value"])
+    best = choose(measured or trials[:1], key=lambda trial: trial["value"])
     summary = {
         "metric": metric,
         "median": statistics.median(values) if values else None,
@@ -125,7 +124,7 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     }
     results = {**best["results"], "trials": summary}
     source = folder.join(TRIALS_FOLDER, best["name"])
-    # Without the lock, and without the page, which may be that of the seed alone.
+    # Leave out the lock, and the page, which may describe this seed alone.
     left_out = (".lock", RUN_FILE, REPORT)
     contents = {
         name: files.read_bytes(files.join(source, name))

@@ -15,7 +15,7 @@ from albert_tf.settings import check_fields, describe, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """What every training is given, under the original's flag names.
+    """Settings of every training, under the original's flag names.
 
     Steps are updates of the weights. Fields that are None take a value that the derived
     class computes.
@@ -45,9 +45,9 @@ class TrainingSettings:
         weight_decay_rate: Decoupled weight decay; see --exclude_from_weight_decay.
         clip_norm: Global norm to which gradients are clipped; 0: no clipping.
         beta_2: Decay of the average of the squared gradients.
-        epsilon: What is added to the root of that average.
-        bias_correction: Correct the averages for having begun at zero, as fairseq's
-            Adam does.
+        epsilon: Term added to the root of that average.
+        bias_correction: Correct the averages for their start at zero, as fairseq's Adam
+            does.
         exclude_from_weight_decay: Parts of the names of variables without weight decay,
             separated by commas; empty: all decay. With --optimizer=lamb, these have no
             trust ratio either.
@@ -62,9 +62,9 @@ class TrainingSettings:
         precision: float32, bfloat16, or float16 with a loss scale that adapts itself,
             for GPUs without bfloat16, such as T4, V100 and RTX 20. Weights stay
             float32.
-        backend: What trains: tensorflow, or jax, which the extra of that name installs.
-            The numbers are the same except for rounding, new weights and the masks of
-            dropout.
+        backend: Library that trains: tensorflow, or jax, which the extra of that name
+            installs. The numbers are the same except for rounding, new weights and the
+            masks of dropout.
         distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu (use
             --backend=jax; docs/tpu.md).
         num_devices: With --distribution=mirrored: number of GPUs, or of logical CPU
@@ -74,7 +74,7 @@ class TrainingSettings:
         allow_tpu_pod: With --distribution=tpu on --backend=tensorflow: try a TPU of
             several hosts, on which TensorFlow is known to hang.
         worker_timeout: With several processes: seconds to wait for the other workers at
-            the start; 0: without end.
+            the start; 0: no limit.
         depth: How the step applies layers that share their weights. unrolled: one after
             another. loop: in a loop, which is compiled once whatever their number.
             loop_remat: also compute them again in the backward pass, which keeps only
@@ -137,13 +137,13 @@ class TrainingSettings:
     # Limits of `callbacks.DivergenceGuard`.
     max_loss_ratio: ClassVar[float] = 0.0
     max_grad_norm_ratio: ClassVar[float] = 0.0
-    # What `run.json` says the run does; of a run of pretraining it says nothing.
+    # The kind of run that `run.json` records; a pretraining run records none.
     kind: ClassVar[str] = ""
 
     def check_training(self) -> None:
-        """Raises a UsageError if a value is out of its range, or does not fit others.
+        """Raises `UsageError` if a value is out of range, or does not fit others.
 
-        What is not known yet is not checked.
+        Values that are not known yet are not checked.
         """
         check_fields(self)
         self._check_schedule()
@@ -158,8 +158,8 @@ class TrainingSettings:
             self.backend,
         )
         pod = (self.distribution, self.backend) == ("tpu", "tensorflow")
-        rule = "--allow_tpu_pod requires --distribution=tpu and --backend=tensorflow"
-        require(pod or not self.allow_tpu_pod, rule, self.distribution, self.backend)
+        need = "--allow_tpu_pod requires --distribution=tpu and --backend=tensorflow"
+        require(pod or not self.allow_tpu_pod, need, self.distribution, self.backend)
         require(
             (self.precision, self.distribution) != ("float16", "tpu"),
             "--precision=float16 is for GPUs; --distribution=tpu computes in float32 "
@@ -169,7 +169,8 @@ class TrainingSettings:
         require(
             batch is None or batch % parts == 0,
             "--train_batch_size must be a multiple of --gradient_accumulation_steps",
-            *(batch, parts),
+            batch,
+            parts,
         )
 
     @property
@@ -191,7 +192,7 @@ class TrainingSettings:
 
     @property
     def bytes_per_value(self) -> int:
-        """Bytes of a number of `precision`."""
+        """Size of a number of `precision`, in bytes."""
         return 4 if self.precision == "float32" else 2
 
     def _check_schedule(self) -> None:
@@ -202,10 +203,10 @@ class TrainingSettings:
             return
         if None in (self.num_train_steps, self.num_warmup_steps):
             require(steps > 0, "--num_decay_steps must be positive", steps)
-            return  # Checked again once they are known.
+            return  # Checked again once the numbers of steps are known.
         most = self.num_train_steps - self.num_warmup_steps
-        rule = f"must be from 1 to {most}, the steps after the warm-up"
-        require(0 < steps <= most, f"--num_decay_steps {rule}", steps)
+        need = f"must be from 1 to {most}, the steps after the warm-up"
+        require(0 < steps <= most, f"--num_decay_steps {need}", steps)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -218,16 +219,15 @@ class TrainingSettings:
 
     @classmethod
     def in_identity(cls) -> dict[str, bool | str]:
-        """Returns how settings are compared when a run is resumed, by their names."""
-        found = {name: about.identity for name, about in describe(cls).items()}
-        return {name: how for name, how in found.items() if how}
+        """Returns how each setting is compared when a run is resumed, by name."""
+        identities = {name: about.identity for name, about in describe(cls).items()}
+        return {name: how for name, how in identities.items() if how}
 
     def own_config(self, pad_id: int | None = None) -> AlbertConfig:
         """Returns the config that `preset` or `albert_config_file` names.
 
-        Args:
-            pad_id: int or None. Padding id of the tokenizer. The positions of a
-                preset that counts them from its own, RoBERTa's, are counted from it.
+        If a preset counts positions from its own padding id, as RoBERTa's does, they
+        are counted from the tokenizer's `pad_id`.
 
         Raises:
             UsageError: If there is no such preset.
@@ -244,7 +244,7 @@ class TrainingSettings:
         return config.replace(position_offset=pad_id + 1)
 
     def check_vocabulary(self, config: AlbertConfig, vocab_size: int) -> None:
-        """Raises a UsageError if a tokenizer has more tokens than a model."""
+        """Raises `UsageError` if a tokenizer has more tokens than a model."""
         require(
             vocab_size <= config.vocab_size,
             f"--spm_model_file={self.spm_model_file}: must have at most as many "
@@ -258,14 +258,11 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Consecutive steps with rows of one length, and what is due after which of them.
+    """Consecutive steps with rows of one length, and the events due after each.
 
-    At the end of a phase everything is due, as at the end of a run.
-
-    Attributes:
-        first_step: int. Updates made before it.
-        last_step: int. Updates made when it ends.
-        settings: `TrainingSettings`. As of a run of this length alone.
+    At the end of a phase everything is due, as at the end of a run. `first_step`
+    updates were made before it, `last_step` when it ends. Its settings are meant for a
+    run of this length alone.
     """
 
     first_step: int
@@ -274,12 +271,12 @@ class Phase:
 
     @property
     def log_steps(self) -> int:
-        """Steps between log lines; by default, a short run has a curve, too."""
+        """Steps between log lines; by default, short runs get a curve, too."""
         usual = max(1, min(100, self.settings.num_train_steps // 20))
         return self.settings.log_steps or usual
 
     def next_count(self, done: int) -> int:
-        """Returns how many steps to train before something is due."""
+        """Returns the number of steps to train before something is due."""
         settings = self.settings
         regular = self.log_steps, settings.save_checkpoints_steps, settings.eval_steps
         counts = [every - done % every for every in regular if every]

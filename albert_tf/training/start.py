@@ -1,4 +1,4 @@
-"""The model that a run starts from, and the weights in the loss of fine-tuning."""
+"""The model that a run starts from, and weights in the loss of fine-tuning."""
 
 import contextlib
 import dataclasses
@@ -27,14 +27,14 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain_settings import PretrainSettings
 
-# What a config says that does not belong to the weights.
+# Fields of a config that are not properties of the weights.
 _FOR_TRAINING = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
     "classifier_dropout_prob",
     "initializer_range",
 )
-# What the files of the original cannot say, so that the checkpoint does.
+# Fields that config files of the original lack; the checkpoint determines them.
 _NOT_IN_FILES = (
     "embedding_projection",
     "family",
@@ -50,16 +50,10 @@ def content_of(
     config: AlbertConfig,
     checkpoint: Checkpoint | None,
 ) -> dict[str, Any]:
-    """Returns the content that, with its settings, determines the result of a run.
+    """Returns the content that determines, with the settings, the result of a run.
 
-    Args:
-        data: dict. Digests of the examples.
-        tokenizer: `Tokenizer`. That of the examples.
-        config: `AlbertConfig`. Config of the model.
-        checkpoint: `Checkpoint` or None. The initial checkpoint, open.
-
-    Returns:
-        dict by the names that settings have as their "identity", ready for JSON.
+    It is ready for JSON, by the names that settings have as their "identity". `data`
+    are digests of the examples, and the checkpoint is open.
     """
     return {
         "data": data,
@@ -70,12 +64,7 @@ def content_of(
 
 
 class Start:
-    """Config, tokenizer and weights that a run starts from, opened once.
-
-    Attributes:
-        config: `AlbertConfig`. With the run's dropout.
-        tokenizer: `Tokenizer`.
-    """
+    """Config, with the run's dropout, tokenizer and weights that a run starts from."""
 
     def __init__(self, settings: FinetuneSettings, checkpoint: Checkpoint | None):
         self.settings = settings
@@ -97,45 +86,36 @@ class Start:
         settings.check_vocabulary(config, self.tokenizer.vocab_size)
 
     def use_dropout(self, rate: float | None) -> None:
-        """Sets the dropout of the encoder; None leaves the checkpoint's."""
+        """Sets the dropout of the encoder; None keeps the checkpoint's."""
         if rate is not None:
             self.config = self.config.replace(
                 hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
             )
 
     def choose_head(self, task: Task) -> Task:
-        """Decides whether the checkpoint's head is kept, and says what users must know.
+        """Decides whether the checkpoint's head is kept, and warns users if needed.
 
-        Args:
-            task: `Task`. With its labels.
-
-        Returns:
-            The task, with the labels in the order that the model will have: the order
-            of a checkpoint whose classifier has the same names is kept.
+        Returns the task with labels in the order of the model: if a checkpoint's
+        classifier has the same names, their order is kept.
         """
         checkpoint = self.checkpoint
         if checkpoint is None:
             return task
         row = find_head(task.head)
-        kept, note = labels.choose_head(task, checkpoint)
+        names, note = labels.choose_head(task, checkpoint)
         self._keeps_head = checkpoint.head == task.head and (
-            kept is not None or row.fixed_labels is not None or not row.has_classifier
+            names is not None or row.fixed_labels is not None or not row.has_classifier
         )
-        if note and self._keeps_head == (kept is not None):
+        if note and self._keeps_head == (names is not None):
             logging.warning("%s", note)
-        if not self._keeps_head or not kept:
+        if not self._keeps_head or not names:
             return task
-        return dataclasses.replace(task, labels=kept)
+        return dataclasses.replace(task, labels=names)
 
     def make_model(self, task: Task, dtype: str) -> keras.Model:
-        """Builds the model with the weights to start from.
+        """Builds the model with its initial weights, for labels in the model's order.
 
-        Args:
-            task: `Task`. With labels in the order of the model's classes.
-            dtype: str. Keras dtype policy.
-
-        Raises:
-            UsageError: If it cannot have the exits that the settings ask for.
+        Raises `UsageError` if it cannot have the exits that the settings ask for.
         """
         row = find_head(task.head)
         has_count = row.has_classifier and not row.fixed_labels
@@ -170,7 +150,7 @@ class Start:
         return model
 
     def _exits(self, task: Task) -> dict[str, int]:
-        """Returns the argument of the model that says how many exits it has."""
+        """Returns the model's argument for the number of exits, if it has one."""
         mode, layers = self.settings.exits, self.config.num_hidden_layers
         if task.head != "text_classifier":
             need = f"the task {task.name} needs a {task.head}"
@@ -205,17 +185,10 @@ def make_pretrainer(
     head: str,
     dtype: str,
 ) -> keras.Model:
-    """Builds the model of a pretraining run with the weights to start from.
+    """Builds the model of a pretraining run with its initial weights.
 
-    Args:
-        settings: `PretrainSettings`.
-        start: `Checkpoint` or None. The initial weights, open; may be grown.
-        config: `AlbertConfig`. Config of the model.
-        head: str. A name in `heads.HEADS` or `heads.PAIRS`.
-        dtype: str. Keras dtype policy.
-
-    Raises:
-        UsageError: If the weights are those of another config.
+    The weights may be grown. The head is a name in `heads.HEADS` or `heads.PAIRS`.
+    Raises `UsageError` if the weights belong to another config.
     """
     row = find_head(head)
     options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
@@ -225,12 +198,12 @@ def make_pretrainer(
         return model
     if settings.grow:
         start = grow(start, config)
-    found = differences(start.config, config)
-    hint = "; --grow allows it" if set(found) <= set(GROWABLE) else ""
+    changes = differences(start.config, config)
+    hint = "; --grow allows it" if set(changes) <= set(GROWABLE) else ""
     require(
-        not found,
+        not changes,
         f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
-        f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}",
+        f"--preset or --albert_config_file, has {'; '.join(changes.values())}{hint}",
     )
     if row.nets:
         start = nets.join(start, head, options)
@@ -241,12 +214,11 @@ def make_pretrainer(
 def open_start(settings: FinetuneSettings) -> Iterator[Start]:
     """Opens the initial weights inside a `with` statement.
 
-    Args:
-        settings: `FinetuneSettings`. Their config is used if the weights have none.
+    The config of the settings is used if the weights have none.
 
     Raises:
-        UsageError: If the tokenizer is not the weights' own, or too large, or the
-            config is another model's.
+        UsageError: If the tokenizer does not belong to the weights, or is too large, or
+            the config describes another model.
         DataError: If the files are damaged.
     """
     if settings.from_scratch:
@@ -266,24 +238,23 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
 
 
 def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertConfig:
-    """Returns a checkpoint's config, with what the given file decides for training.
+    """Returns a checkpoint's config with the training values of the given file.
 
-    Raises:
-        UsageError: If the file describes another model.
+    Raises `UsageError` if the file describes another model.
     """
     config, path = checkpoint.config, settings.albert_config_file
     if not path:
         return config
-    given = settings.own_config()
+    other = settings.own_config()
     for name in (field.name for field in dataclasses.fields(config)):
         require(
             name in (*_FOR_TRAINING, *_NOT_IN_FILES)
-            or getattr(config, name) == getattr(given, name),
+            or getattr(config, name) == getattr(other, name),
             f"albert_config_file: {path}: {name} must be {getattr(config, name)!r} as "
             f"in {checkpoint.path}; leave the flag out to use the checkpoint's config",
-            getattr(given, name),
+            getattr(other, name),
         )
-    return config.replace(**{name: getattr(given, name) for name in _FOR_TRAINING})
+    return config.replace(**{name: getattr(other, name) for name in _FOR_TRAINING})
 
 
 BALANCED = "balanced"
@@ -294,35 +265,27 @@ def class_weights(
 ) -> tuple[float, ...]:
     """Returns the weight of each class, in the order of the task's labels.
 
-    Args:
-        settings: `FinetuneSettings`. `class_weights` holds `label=weight`, where a
-            label without a weight has 1; or `balanced`, for weights inversely
-            proportional to how frequent the classes are, with mean 1 over the examples
-            (scikit-learn's definition).
-        task: `Task`.
-        train: `EncodedExamples`. With targets.
-
-    Returns:
-        tuple of float, or an empty tuple for equal weights.
-
-    Raises:
-        UsageError: If the task has no classes, or a label or weight is invalid.
+    `class_weights` of the settings holds `label=weight`, where a label without a weight
+    has 1; or `balanced`, for weights inversely proportional to the frequency of the
+    classes, with mean 1 over the examples (scikit-learn's definition). Equal weights
+    are empty. Raises `UsageError` if the task has no classes, or a label or weight is
+    invalid.
     """
-    given = settings.class_weights
-    if not given:
+    items = settings.class_weights
+    if not items:
         return ()
     has_classes = task.problem_type == SINGLE_LABEL or task.head == "token_classifier"
-    rule = "class_weights: the task must have one class per text or word"
-    require(has_classes, rule, task.name)
-    if list(given) == [BALANCED]:
+    need = "class_weights: the task must have one class per text or word"
+    require(has_classes, need, task.name)
+    if list(items) == [BALANCED]:
         labels = train.targets[features.LABELS]
         counts = np.bincount(labels[labels >= 0], minlength=len(task.labels))
         missing = task.labels[int(np.argmin(counts))]
-        rule = "class_weights=balanced: no training example has the label"
-        require(counts.all(), f"{rule} {missing!r}")
+        need = "class_weights=balanced: no training example has the label"
+        require(counts.all(), f"{need} {missing!r}")
         return tuple((counts.sum() / (len(counts) * counts)).tolist())
     weights = dict.fromkeys(task.labels, 1.0)
-    for item in given:
+    for item in items:
         name, _, text = item.rpartition("=")
         try:
             weight = float(text)
@@ -341,24 +304,16 @@ def class_weights(
 def learning_rate_multipliers(
     decay: float | None, config: AlbertConfig, rule: str = "standard"
 ) -> dict[str, float]:
-    """Returns the factors of the layers' learning rates, for the optimizer.
+    """Returns the factors of the layers' learning rates, by patterns of paths.
 
     The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
-    that of the embeddings and their projection by `decay^L`. Pooler and head have the
-    full rate. By the rule `"original"` the exponents are `L + 1 - l` and `L + 2`, as in
-    google-research/electra, which counts a pooler that its model has not (issue 51), by
-    `"corrected"` `L - l` and `L + 1`, which count the head alone.
+    and the rate of the embeddings and their projection by `decay^L`, with a decay in
+    (0, 1] or None. Pooler and head have the full rate. With the rule `"original"` the
+    exponents are `L + 1 - l` and `L + 2`, as in google-research/electra, which counts a
+    pooler that its model does not have (issue 51); with `"corrected"` they are `L - l`
+    and `L + 1`, which count only the head.
 
-    Args:
-        decay: float in (0, 1], or None for one rate.
-        config: `AlbertConfig`. Config of the model.
-        rule: str. One of `finetune_settings.DECAY_RULES`.
-
-    Returns:
-        dict by the regular expression of the variables' paths; empty without decay.
-
-    Raises:
-        UsageError: If layers cannot have learning rates of their own.
+    Raises `UsageError` if layers cannot have learning rates of their own.
     """
     if decay is None:
         return {}
@@ -372,7 +327,7 @@ def learning_rate_multipliers(
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
     top = {"standard": 0, "corrected": 1, "original": 2}[rule]
     multipliers = {
-        # Parts that are not shared are numbered by application of the block.
+        # Unshared parts are numbered by the application of the block.
         rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay
         ** (top + layers - 1 - layer)
         for layer in range(layers)

@@ -1,4 +1,4 @@
-"""What a run does with the weights of its model besides training them."""
+"""Handles the weights of a run's model besides training them."""
 
 import contextlib
 import re
@@ -11,16 +11,9 @@ from albert_tf.training.engine import value_of
 
 
 class WeightAverages:
-    """Puts the averages that an optimizer keeps in the place of the weights.
+    """Replaces the weights by the averages that an optimizer, already built, keeps.
 
-    Without averages, everything here does nothing.
-
-    Args:
-        model: Keras model of the run.
-        optimizer: `AdamStyleOptimizer` of the run, already built.
-
-    Attributes:
-        averages: dict. The averages by the canonical names of the weights.
+    Does nothing if it keeps none. `averages` has them by the weights' canonical names.
     """
 
     def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer):
@@ -35,31 +28,27 @@ class WeightAverages:
         return bool(self.averages)
 
     def replace_weights(self) -> None:
-        """Gives the model the averages, for good."""
+        """Loads the averages into the model for good."""
         for name, variable in self._weights.items():
             variable.assign(value_of(self.averages[name]))
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Gives the model the averages inside a `with` statement."""
-        kept = {name: value_of(variable) for name, variable in self._weights.items()}
+        """Loads the averages into the model inside a `with` statement."""
+        saved = {name: value_of(variable) for name, variable in self._weights.items()}
         try:
             self.replace_weights()
             yield
         finally:
-            for name, value in kept.items():
+            for name, value in saved.items():
                 self._weights[name].assign(value)
 
 
 def mark_trained(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Removes what has been updated from the model's `untrained_weights`.
+    """Removes weights that a built optimizer has updated from `untrained_weights`.
 
-    A bias goes with its kernel: one that is added to all choices has no gradient but
-    rounding errors, which can all be zero.
-
-    Args:
-        model: Keras model of the run.
-        optimizer: `AdamStyleOptimizer` of the run, already built.
+    A bias is treated like its kernel: the gradient of one that is added to all choices
+    consists of rounding errors, which can all be zero.
     """
     untrained = set(model.untrained_weights)
     variables = {k: v for k, v in weight_names(model).items() if v.trainable}

@@ -1,12 +1,12 @@
-"""The workers of a run: who they are, when all are there, whether they agree.
+"""The workers of a run: finds them, waits until all are there, compares them.
 
 An engine waits for other workers in code that lets no other Python run: no line
-appears, no signal is answered, no thread notices a time limit. So every worker opens
-its port and connects to the others' first; the engine begins when all have answered.
+appears, no signal is handled, no thread notices a time limit. So every worker first
+opens its port and connects to the others'; the engine begins when all have answered.
 
 Workers exchange gradients, never weights: if one of them starts from other weights or
 at another step, nothing fails, and the chief saves a model that no single run made. So
-they compare first what they are about to compute.
+they first compare what they are about to compute.
 """
 
 import concurrent.futures
@@ -41,12 +41,8 @@ class Cluster(NamedTuple):
 def find_cluster(timeout: float) -> Cluster:
     """Returns the cluster in the environment variable TF_CONFIG, once all are there.
 
-    Args:
-        timeout: float. Seconds to wait for the others; 0: without end.
-
-    Raises:
-        UsageError: If the variable does not describe a cluster.
-        DataError: If a worker is not there in time, or this one's port is in use.
+    Raises `UsageError` if the variable does not describe a cluster, or `DataError` as
+    `wait_for`.
     """
     cluster = _described()
     own = cluster.workers[cluster.own]
@@ -69,8 +65,8 @@ def _described() -> Cluster:
         text,
     )
     names = ", ".join(cluster)
-    rule = f"TF_CONFIG: task.type must be one of {names}, the jobs of cluster"
-    require(task in cluster, rule, task)
+    need = f"TF_CONFIG: task.type must be one of {names}, the jobs of cluster"
+    require(task in cluster, need, task)
     count = len(cluster[task])
     require(
         type(index) is int and 0 <= index < count,
@@ -97,14 +93,15 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
     Args:
         addresses: dict. `host:port` of the other workers, by a name for people.
         port: int. This worker's, which is free again afterwards.
-        timeout: float. Seconds to wait; 0: without end.
+        timeout: float. Seconds to wait; 0: no limit.
 
     Raises:
         DataError: If a worker is not there in time, or the port is in use.
     """
-    begun, told, absent = time.monotonic(), "", dict(addresses)
+    start, told, absent = time.monotonic(), "", dict(addresses)
     with listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
-        # One that has answered goes on; its port is closed until TensorFlow opens it.
+        # A worker that has answered goes on, and its port stays closed until TensorFlow
+        # opens it.
         while True:
             there = dict(
                 zip(absent, threads.map(_listens, absent.values()), strict=True)
@@ -112,7 +109,7 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
             absent = {name: absent[name] for name in absent if not there[name]}
             if not absent:
                 return
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             names = ", ".join(f"{name} ({where})" for name, where in absent.items())
             if timeout and seconds >= timeout:
                 raise DataError(
@@ -126,11 +123,7 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """Opens a port of this machine to the knocks of other workers.
-
-    Raises:
-        DataError: If it is in use.
-    """
+    """Opens a port for other workers, or raises `DataError` if it is in use."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -146,42 +139,37 @@ def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as one:
-            # On one machine, a port that nobody has opened can be given to the knock.
+            # On one machine, an unopened port may be assigned to this very connection.
             return one.getsockname() != one.getpeername()
     except OSError:
         return False
 
 
-# The lengths of what workers exchange are multiples of this, so that few graphs serve.
+# Exchanged rows are padded to multiples of this, so that few graphs are needed.
 _BLOCK = 4096
 _MOST_NAMED = 4
 
 
 def check_equal(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Compares facts of all workers.
+    """Raises the same `DataError` in all workers if their facts differ.
 
-    Args:
-        rows: sequence of dict. Of each worker what must be equal in all, by a title for
-            people, in the order of importance: values ready for JSON, digests, or dicts
-            of these.
-
-    Raises:
-        DataError: If they differ; in all workers alike, and says who has what.
+    Each row holds a worker's facts by a title for people, in the order of importance:
+    values ready for JSON, digests, or dicts of these.
     """
     rows = list(map(_flat, rows))
-    found = []
+    diffs = []
     for title in dict.fromkeys(title for row in rows for title in row):
         groups: dict[str, list[str]] = {}
         for worker, row in enumerate(rows):
             groups.setdefault(str(row.get(title)), []).append(str(worker))
         if len(groups) > 1:
             parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
-            found.append(f"{title} ({'; '.join(parts)})")
-    if len(found) > _MOST_NAMED:
-        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
+            diffs.append(f"{title} ({'; '.join(parts)})")
+    if len(diffs) > _MOST_NAMED:
+        diffs[_MOST_NAMED:] = [f"{len(diffs) - _MOST_NAMED} more"]
     require(
-        not found,
-        f"the workers differ in their {', '.join(found)}; give all of them the same "
+        not diffs,
+        f"the workers differ in their {', '.join(diffs)}; give all of them the same "
         "packages, flags and files, and an --output_dir that all of them see",
         error=DataError,
     )
@@ -190,13 +178,10 @@ def check_equal(rows: Sequence[Mapping[str, Any]]) -> None:
 def share_by(
     gather: Callable[[np.ndarray], np.ndarray], value: Any, copies: int = 1
 ) -> list[Any]:
-    """Returns the values of all workers, the chief's first, to all of them.
+    """Returns the values, ready for JSON, of all workers, the chief's first, to all.
 
-    Args:
-        gather: callable. From a row of numbers `[n]` to those of all, `[workers *
-            copies, n]`. Every worker must call it at the same point.
-        value: This worker's, ready for JSON, of any size.
-        copies: int. How many times each worker's row is there.
+    `gather` maps a row of numbers `[n]` to the rows of all, `[workers * copies, n]`.
+    Every worker must call it at the same point.
     """
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = gather(np.array([len(text)], np.float32))[:, 0].astype(int)
@@ -210,7 +195,7 @@ def share_by(
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the facts with those of inner dicts under both names."""
+    """Returns the facts with inner dicts flattened under both titles."""
     flat: dict[str, Any] = {}
     for title, value in facts.items():
         inner = value if isinstance(value, dict) else {"": value}

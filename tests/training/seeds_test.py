@@ -137,7 +137,7 @@ def test_a_loss_at_chance_stops_a_run(arguments, tmp_path):
     settings = {**arguments, **WEIGHTED, "on_collapse": "stop"}
     # Again: the decision is on record, or is made again.
     for _ in range(2):
-        message = "collapsed at step .*: the loss is .*, that of guessing"
+        message = "collapsed at step .*: the loss is .*, and .* when guessing"
         with pytest.raises(CollapsedError, match=message) as caught:
             run(tmp_path / "o", **settings)
         assert "\n" not in str(caught.value)

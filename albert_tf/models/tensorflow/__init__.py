@@ -1,1 +1,1 @@
-"""What a model computes where TensorFlow runs it, without gradients."""
+"""Forward computations of models on TensorFlow, without gradients."""

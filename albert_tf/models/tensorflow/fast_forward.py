@@ -1,10 +1,10 @@
 """Computes an encoder for serving, in the form that TensorFlow's optimizer fuses.
 
-oneDNN adds the bias and applies the activation inside a product, if the graph says
-`MatMul`, `BiasAdd` and the activation of `tf.nn`, one after the other and for matrices.
-Keras's layers say it for `[B, T, D]`. What does not change from request to request
-(query, key and value in one matrix, the scale of the scores, weights in another dtype)
-is computed when the model is exported.
+oneDNN adds the bias and applies the activation inside a matrix multiplication if the
+graph contains `MatMul`, `BiasAdd` and the activation of `tf.nn` in sequence, and on
+matrices. Keras's layers use them on `[B, T, D]`. Everything that does not change
+between requests (query, key and value in one matrix, the scale of the scores, weights
+in another dtype) is computed when the model is exported.
 
 Legend: `B` batch, `T` sequence, `M` all tokens `B * T`, `E` embedding, `D` hidden, `N`
 heads, `H` head size.
@@ -44,7 +44,7 @@ _ACTIVATIONS: dict[str, Callable] = {
 
 
 class _Linear(NamedTuple):
-    """Weights of one product."""
+    """Kernel and bias of one matrix multiplication."""
 
     kernel: tf.Variable  # [I, O]
     bias: tf.Variable  # [O]
@@ -55,24 +55,24 @@ _Weights = _Linear | Callable[[], _Linear]
 
 
 class FastForward:
-    """Computes what a backbone computes, in fewer and larger operations.
+    """Computes the outputs of a backbone in fewer and larger operations.
 
     In bfloat16, `packed_blocks` computes the layers, and embeddings and pooler stay
-    float32. What it does not do (the last layer for the first token alone, states of
-    single layers, early exits, layers that share no weights or too large ones) has
-    products in bfloat16, and float32 between them.
+    float32. Where it does not apply (the last layer for the first token alone, states
+    of single layers, early exits, layers that share no weights or are too large),
+    products are in bfloat16, and everything between them in float32.
 
     Args:
         backbone: `AlbertBackbone` of dtype float32. Its weights are read now.
         precision: str. One of `PRECISIONS`.
-        max_rank: int. 4 for runtimes whose tensors have four axes at most; else 5,
-            which is one transposition instead of three.
-        is_live: bool. Whether the weights may change: they are read in every call, for
-            the same numbers. Only in float32.
+        max_rank: int. 4 for runtimes whose tensors have at most four axes; else 5,
+            which needs one transposition instead of three.
+        is_live: bool. Whether the weights may change: every call then reads them, with
+            the same results. Only in float32.
 
     Call arguments:
-        As those of `AlbertBackbone`. What no exported model needs (training, packed
-        rows, attentions) is left to the backbone and logged.
+        As for `AlbertBackbone`. Inputs that no exported model needs (training, packed
+        rows, attentions) are left to the backbone and logged.
 
     Returns:
         As `AlbertBackbone`; float32.
@@ -152,7 +152,7 @@ class FastForward:
                 x = self._repeat(x, row, number, bias, (B, T))
                 states.append(x)
         if pooled_only:
-            # Nothing reads the other tokens of the last block.
+            # Other tokens of the last block are not read.
             x = self.block(x, table[-1], bias, (B, T), only_first=True)
             x = x if before_pooler is None else before_pooler(x)
             return {"pooled_output": backbone.pooler(x)}
@@ -169,7 +169,7 @@ class FastForward:
     def start(self, inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Returns the embeddings `[B, T, E]`, the states `[M, D]` and the bias."""
         backbone = self._backbone
-        # Once for all layers that share them.
+        # Read once for all layers that share them.
         self._now = [_read(weights) for weights in self._qkv]
         embedded = backbone.embeddings(
             inputs[features.TOKEN_IDS],
@@ -183,12 +183,12 @@ class FastForward:
         return embedded, x, bias
 
     def _bias(self, inputs) -> tf.Tensor | None:
-        """Returns what is added to the scores, `[B, 1, 1, T]`."""
+        """Returns the bias of the scores, `[B, 1, 1, T]`."""
         mask = self._backbone.mask_of(inputs)
         if mask is None:
             return None
         hidden = tf.cast(tf.equal(mask, 0), tf.float32)
-        # Not by indexing, which LiteRT cannot convert.
+        # LiteRT cannot convert indexing.
         return tf.expand_dims(tf.expand_dims(hidden * MASKED_SCORE, 1), 1)
 
     def _repeat(self, x, row, count: int, bias, shape) -> tf.Tensor:
@@ -201,14 +201,9 @@ class FastForward:
         return x
 
     def block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
-        """Returns the states `[M, D]` after a block; `[B, D]` of the first tokens.
+        """Returns the states `[M, D]` after a block, or `[B, D]` of the first tokens.
 
-        Args:
-            x: `[M, D]`.
-            row: `config.LayerWeights`. The weights to read.
-            bias: What `start` returned.
-            shape: Of the rows, `(B, T)`.
-            only_first: bool. Whether nothing but the first tokens is needed.
+        The bias comes from `start`; `shape` is `(B, T)`.
         """
         encoder, D = self._backbone.encoder, self._config.hidden_size
         qkv = self._now[row.attention]
@@ -226,7 +221,7 @@ class FastForward:
         return _normalize(x + update, encoder.ffn_layer_norms[row.ffn_layer_norm])
 
     def _attend(self, x, qkv: _Linear, bias, shape, only_first: bool) -> tf.Tensor:
-        """Returns the contexts `[M, D]`; `[B, D]` of the first tokens."""
+        """Returns the contexts `[M, D]`, or `[B, D]` of the first tokens."""
         N, D, H = (
             self._config.num_attention_heads,
             self._config.hidden_size,
@@ -242,7 +237,7 @@ class FastForward:
             if self._dtype == tf.float32:
                 x = tf.reshape(self._linear(x, qkv), [*shape, 3, N, H])
             else:
-                # Not fused, as in `_linear`: the reshape stands between.
+                # Not fused as in `_linear`, because of the reshape in between.
                 x = tf.matmul(tf.cast(x, self._dtype), qkv.kernel)
                 x = tf.reshape(x, [*shape, 3, N, H]) + tf.reshape(qkv.bias, [3, N, H])
             q, k, v = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), 3)
@@ -259,22 +254,22 @@ class FastForward:
         y = tf.matmul(tf.cast(x, self._dtype), weights.kernel)
         if self._dtype == tf.float32:
             return tf.nn.bias_add(y, weights.bias)
-        # With variables, oneDNN's fused product of bfloat16 does not use the matrix
-        # units (AMX), and loses more than it gains except for the activation.
+        # With variables, oneDNN's fused product in bfloat16 does not use the matrix
+        # units (AMX), and loses more than it gains, except for the activation.
         return tf.cast(y, tf.float32) + tf.cast(weights.bias, tf.float32)
 
     def _dense(self, layer: keras.layers.Dense) -> _Weights:
         kernel, bias = layer.kernel, layer.bias
-        # With LoRA the kernel is a sum.
+        # With LoRA, the kernel is not a variable, but a sum.
         if self._dtype == tf.float32 and isinstance(kernel, keras.Variable):
-            # No copies: the file would hold both if anything else reads these.
+            # Do not copy: the file would hold both if anything else reads the weights.
             return _Linear(kernel.value, bias.value)
         if self._is_live:
             return lambda: _Linear(*map(tf.convert_to_tensor, (layer.kernel, bias)))
         return self._constants(_numpy(kernel), _numpy(bias))
 
     def _joined(self, dense: dict[str, keras.layers.Dense]) -> _Weights:
-        """Returns query, key and value as one, the queries scaled for the scores."""
+        """Returns query, key and value as one, with the queries scaled."""
         layers = [dense[name] for name in ("query", "key", "value")]
         scale = np.float32(1.0 / math.sqrt(self._config.head_size))
 
@@ -289,8 +284,8 @@ class FastForward:
         return self._constants(*join(_numpy, np.concatenate))
 
     def _constants(self, kernel: np.ndarray, bias: np.ndarray) -> _Linear:
-        # Not constants: they were no faster in float32, and without a loop each layer
-        # of a shared block packs its own copy.
+        # Variables: constants were not faster in float32, and without a loop each layer
+        # of a shared block packs its own copy of them.
         pair = (tf.cast(value, self._dtype) for value in (kernel, bias))
         return _Linear(*(tf.Variable(value, trainable=False) for value in pair))
 
@@ -312,17 +307,10 @@ def choose(
 ) -> FastForward | None:
     """Returns the forward of a model's encoder, or None if Keras's layers compute it.
 
-    Args:
-        model: keras.Model.
-        precision: str. One of `PRECISIONS`.
-        max_rank: int. As for `FastForward`; so is `is_live`.
-        is_live: bool.
-
-    Raises:
-        UsageError: If the precision is unknown or needs an unavailable forward.
+    Raises `UsageError` if the precision is unknown or needs an unavailable forward.
     """
-    rule = f"precision: must be one of {', '.join(PRECISIONS)}"
-    require(precision in PRECISIONS, rule, precision)
+    need = f"precision: must be one of {', '.join(PRECISIONS)}"
+    require(precision in PRECISIONS, need, precision)
     backbone = _backbone_of(model)
     reason = _reason_against(backbone)
     if reason is None:
@@ -334,7 +322,7 @@ def choose(
 
 
 def describe(forward: FastForward | None) -> str:
-    """Returns what computes the signatures traced so far, for the manifest."""
+    """Names the computation of the signatures traced so far, for the manifest."""
     if forward is None:
         return "keras"
     return "fast and keras" if forward.left_to_keras else "fast"
@@ -342,9 +330,9 @@ def describe(forward: FastForward | None) -> str:
 
 @contextlib.contextmanager
 def replacing(model: keras.Model, forward: FastForward | None) -> Iterator[None]:
-    """Lets a forward stand in for the encoder while a model's signatures are traced.
+    """Lets a forward replace the encoder while a model's signatures are traced.
 
-    Every head calls its backbone, so that no signature has to know of the forward.
+    Every head calls its backbone, so signatures need not know about the forward.
     """
     if forward is None:
         yield
@@ -376,16 +364,10 @@ def _reason_against(backbone: keras.Model) -> str | None:
 def choose_elastic(
     model: keras.Model, forward: FastForward | None, exit: str | None
 ) -> ElasticClassifier | None:
-    """Returns what answers with fewer layers, or None if the model has no exits.
+    """Returns a classifier that answers with fewer layers, or None without exits.
 
-    Args:
-        model: keras.Model.
-        forward: `FastForward` or None. What computes the model's encoder; None for
-            Keras's layers.
-        exit: str or None. The rule, see `ExitRule`.
-
-    Raises:
-        UsageError: If there is a rule that the model cannot follow.
+    Without a forward, Keras's layers compute the encoder. Raises `UsageError` if the
+    model cannot follow the rule.
     """
     has_exits = isinstance(model, AlbertTextClassifier) and model.num_exits
     if not has_exits and not exit:

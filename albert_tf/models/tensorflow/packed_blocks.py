@@ -1,11 +1,11 @@
 """Repeats a block in bfloat16, in the form that oneDNN packs and fuses.
 
-The weights of a product are constants here: only then oneDNN rearranges them for the
-matrix units (AMX) once instead of in every call, and adds the bias and the activation
-inside the product. All other weights are variables: TensorFlow's optimizer does not
-recognize the forms to fuse if these are constants too. A loop repeats the block,
-because each product of the graph keeps a rearranged copy of its own, and twelve copies
-have to come from memory again and again.
+The weights of a product are constants here: only then does oneDNN rearrange them for
+the matrix units (AMX) once instead of in every call, and add the bias and the
+activation inside the product. All other weights are variables: TensorFlow's optimizer
+does not recognize the forms to fuse if these are constants, too. A loop repeats the
+block, because each product of the graph keeps its own rearranged copy, and twelve
+copies have to be read from memory again and again.
 
 Legend: `B` batch, `T` sequence, `M` all tokens `B * T`, `D` hidden, `N` heads, `H` head
 size.
@@ -23,14 +23,14 @@ import tensorflow as tf
 from albert_tf.config import LayerWeights
 from albert_tf.models.backbone import AlbertBackbone
 
-# Of all constants of a model. A process that serves has many copies of them: one that
-# the products arranged anew for each signature, and others of the graph.
+# Limit for all constants of a model. A serving process holds many copies of them: one
+# rearranged for the products of each signature, and others in the graph.
 MAX_BYTES = 32 * 1024**2
 _numpy = keras.ops.convert_to_numpy
 
 
 class _Product(NamedTuple):
-    """Weights of one product."""
+    """Kernel and bias of one matrix multiplication."""
 
     kernel: np.ndarray  # [I, O]
     bias: tf.Variable  # [O]
@@ -47,13 +47,9 @@ class _Norm(NamedTuple):
 class PackedBlocks:
     """Computes some layers with the same weights.
 
-    All is bfloat16, as in a model of transformers of this dtype; oneDNN adds up, and
-    computes softmax and layer norm, in float32.
-
-    Args:
-        backbone: `AlbertBackbone`. Its weights are read now.
-        row: `LayerWeights`. The weights to use.
-        activation: callable. The activation of the feed-forward network.
+    Everything is bfloat16, as in a model of transformers of this dtype; oneDNN
+    accumulates, and computes softmax and layer norm, in float32. The weights are read
+    once, at the start.
     """
 
     def __init__(
@@ -72,7 +68,7 @@ class PackedBlocks:
         self._inner = _product([ffn.intermediate])
         self._outer = _product([ffn.output_dense])
         self._ffn_norm = _norm(encoder.ffn_layer_norms[row.ffn_layer_norm])
-        # Functions, so that a file holds the constants once for all its signatures.
+        # Functions let a file hold the constants once for all its signatures.
         whole = tf.TensorSpec([], tf.int32)
         self._repeat = tf.function(
             self._repeated,
@@ -89,13 +85,12 @@ class PackedBlocks:
     def __call__(
         self, x: tf.Tensor, count: int, bias: tf.Tensor | None, shape
     ) -> tf.Tensor:
-        """Returns the states `[M, D]` after some layers.
+        """Returns the states `[M, D]` after `count` layers.
 
         Args:
             x: `[M, D]`, float32.
-            count: int. Number of layers.
             bias: `[B, 1, 1, T]`, float32, or None. Added to the scores.
-            shape: Of the rows, `(B, T)`, two scalars.
+            shape: Shape of the rows, `(B, T)`, two scalars.
         """
         bias = tf.zeros([1, 1, 1, 1]) if bias is None else bias
         return self._repeat(x, count, bias, *shape)
@@ -123,26 +118,22 @@ class PackedBlocks:
             _linear(x, self._qkv), [*shape, 3, self._heads, self._head_size]
         )
         q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]), 3)
-        # Product, scale and mask become one operation.
+        # TensorFlow fuses product, scale and mask into one operation.
         scale = tf.constant(1.0 / math.sqrt(self._head_size), tf.bfloat16)
         scores = tf.matmul(q, k, transpose_b=True) * scale + bias
         context = tf.matmul(tf.nn.softmax(scores), v)
-        # The shape of `x`, not [-1, D]: the sum with `x` is fused only if it is known
-        # that the shapes agree.
+        # The shape of `x`, not [-1, D]: the sum with `x` is fused only if the shapes
+        # are known to agree.
         return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), tf.shape(x))
 
 
 def pack(
     backbone: AlbertBackbone, activation: Callable
 ) -> dict[LayerWeights, PackedBlocks]:
-    """Returns what computes runs of layers, by their weights.
+    """Returns `PackedBlocks` for runs of layers, by their weights.
 
     Layers without a neighbour of the same weights are left out: a loop gains nothing.
-    If the constants would be larger than `MAX_BYTES`, there is nothing.
-
-    Args:
-        backbone: `AlbertBackbone`.
-        activation: callable. As for `PackedBlocks`.
+    If the constants would be larger than `MAX_BYTES`, the result is empty.
     """
     table = backbone.config.layer_table()
     rows = {row for row, following in itertools.pairwise(table) if row == following}
@@ -159,8 +150,8 @@ def _linear(x, weights: _Product) -> tf.Tensor:
 def _normalize(x, norm: _Norm) -> tf.Tensor:
     """Computes layer normalization of `[M, D]`.
 
-    Written as a normalization of each row over a batch, with the scale afterwards, as
-    Keras 2 did: TensorFlow's optimizer makes one operation of exactly this form.
+    It is written as a normalization of each row over a batch, followed by the scale, as
+    in Keras 2: TensorFlow's optimizer fuses exactly this form into one operation.
     """
     rows, D = tf.shape(x)[0], x.shape[-1]
     nothing = tf.constant([])

@@ -1,7 +1,7 @@
 """The devices of a run on JAX, as a mesh, and its workers.
 
 TensorFlow reads and batches the data on the host, and must leave accelerators alone:
-one framework owns them.
+only one framework can own them.
 """
 
 import atexit
@@ -29,15 +29,15 @@ from albert_tf.kernels.attention import adds_in_order
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by
 
-# How long JAX may take to connect workers that are all there, and to part.
+# Time limit for JAX to connect workers that are all there, and to disconnect.
 _CONNECT_SECONDS = 120
 _PART_SECONDS = 10
-# After which a process that is silent counts as lost, as long as on TensorFlow.
+# A process silent for this long counts as lost, as with TensorFlow.
 _SILENT_SECONDS = 40
-# Without end, nearly.
+# Stands for no time limit, which JAX cannot express.
 _A_YEAR = 365 * 24 * 3600
-# What XLA says where another process is gone: by itself, by Gloo (on CPUs), by NCCL (on
-# GPUs), and by what coordinates the processes.
+# Messages when another process is gone: from XLA itself, Gloo (on CPUs), NCCL (on GPUs)
+# and the service that coordinates the processes.
 _LOST = re.compile(
     r"(UNAVAILABLE|DEADLINE_EXCEEDED):|.*\b(Gloo|remote process exited|"
     r"coordination (service|agent))\b",
@@ -51,7 +51,7 @@ _ABORTED = f"""
 error: JAX has ended this process, most likely because another worker of the run does \
 not answer; {_CONTINUE}
 """
-# What a TPU VM says of its slice, and how long it may take.
+# The metadata of a TPU VM that lists its slice, and the time limit for reading it.
 _ENDPOINTS = "/computeMetadata/v1/instance/attributes/worker-network-endpoints"
 _METADATA_SECONDS = 5.0
 
@@ -59,12 +59,8 @@ _METADATA_SECONDS = 5.0
 class Devices:
     """The devices that train one model, of this process and of others.
 
-    Args:
-        devices: sequence of `jax.Device`, in the same order in all processes.
-
-    Attributes:
-        mesh, local_mesh: `jax.sharding.Mesh` of all devices, and of this process's.
-        num_replicas_in_sync: int. Number of all devices.
+    All processes must list them in the same order. `mesh` has all devices, `local_mesh`
+    only this process's.
     """
 
     def __init__(self, devices: Sequence[jax.Device]):
@@ -74,7 +70,7 @@ class Devices:
         self.num_replicas_in_sync = len(devices)
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """Does nothing; a `tf.distribute.Strategy` makes variables in its scope."""
+        """Does nothing; in TensorFlow, a strategy creates variables in its scope."""
         return contextlib.nullcontext()
 
 
@@ -88,22 +84,12 @@ def create_strategy(
     tpu_name: str = "local",
     worker_timeout: float = 600.0,
 ) -> Devices:
-    """Returns the devices of a run.
+    """Returns the devices of a run; see `training.tensorflow.strategy.create_strategy`.
 
     Call it before anything else in JAX: several CPU devices and the connections between
-    workers can only be set up before the first operation.
-
-    Args:
-        distribution: str. `"one_device"`: the first GPU or TPU, or the CPU.
-            `"mirrored"`: all GPUs of this machine, or the CPU divided into several
-            devices. `"multi_worker"`: all devices of the machines listed in the
-            environment variable TF_CONFIG. `"tpu"`: all TPU chips of all hosts, each of
-            which runs the same command.
-        num_devices: int or None. With `"mirrored"`: number of GPUs or of CPU devices;
-            None for all GPUs, or 2.
-        tpu_name: str. Must be `"local"`.
-        worker_timeout: float. With several processes: seconds to wait for the others;
-            0: without end.
+    workers can only be set up before the first operation. With `"tpu"`, all TPU chips
+    of all hosts are used, each of which runs the same command; `tpu_name` must be
+    `"local"`. The worker timeout, in seconds, applies to all runs of several processes.
 
     Raises:
         UsageError: If the devices do not exist.
@@ -117,23 +103,19 @@ def create_strategy(
     if distribution == "multi_worker":
         _connect_workers(worker_timeout)
         return Devices(jax.devices())
-    rule = "--tpu_name must be local with --backend=jax, which runs on every TPU host"
-    require(tpu_name == "local", rule, tpu_name)
+    need = "--tpu_name must be local with --backend=jax, which runs on every TPU host"
+    require(tpu_name == "local", need, tpu_name)
     return Devices(_tpus(worker_timeout))
 
 
 def default_strategy() -> Devices:
-    """Returns the device of a program that does not choose any."""
+    """Returns the default device of a program."""
     _leave_to_jax()
     return Devices(jax.local_devices()[:1])
 
 
 def takes_several_processes(distribution: str) -> bool:
-    """Returns whether a run takes a process on each of several hosts.
-
-    Args:
-        distribution: str. See `create_strategy`.
-    """
+    """Returns whether a run needs a process on each of several hosts."""
     on_tpus = distribution == "tpu" and "," in _hosts()
     return distribution == "multi_worker" or on_tpus
 
@@ -160,7 +142,7 @@ def num_shares(devices: Devices) -> int:
 
 
 def make_deterministic(asked: bool | None) -> None:
-    """Warns if XLA was not asked for it before JAX started, as `cli.start` does."""
+    """Warns if XLA was not set to be deterministic before JAX started (`cli.start`)."""
     if asked and jax.default_backend() == "gpu" and not adds_in_order():
         logging.warning(
             "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for runs "
@@ -169,30 +151,22 @@ def make_deterministic(asked: bool | None) -> None:
 
 
 def bring_home(devices: Devices, model: keras.Model) -> None:
-    """Gives each process weights of its own, to compute with on one device.
-
-    Args:
-        devices: `Devices`. Those of the run.
-        model: Keras model of the run.
-    """
+    """Copies the weights to each process, to compute with them on one device."""
     if devices.mesh.size > 1:
         for variable in model.variables:
             variable.assign(value_of(variable))
 
 
 def leave_together(devices: Devices) -> None:
-    """Returns when all processes have called it: JAX ends those that one has left."""
+    """Returns when all processes have called it: JAX ends the others if one leaves."""
     share(devices, None)
 
 
 def share(devices: Devices, value: Any) -> list[Any]:
     """Returns the values of all workers, the chief's first, to all of them.
 
-    Every worker must call it at the same point.
-
-    Args:
-        devices: `Devices`. Those of the run.
-        value: This worker's, ready for JSON, of any size.
+    Every worker must call it at the same point, with a value ready for JSON, of any
+    size.
     """
     if not is_one_of_several(devices):
         return [value]
@@ -200,24 +174,16 @@ def share(devices: Devices, value: Any) -> list[Any]:
 
 
 def value_of(variable: keras.Variable) -> np.ndarray:
-    """Returns the value of now.
-
-    Every worker must call it at the same point: slots may be divided among them.
-    """
+    """Returns the current value; every worker must call it, as slots may be divided."""
     value = variable.value
     if value.is_fully_addressable or value.is_fully_replicated:
-        return np.array(value)  # a copy: the step takes the memory of its arguments
+        return np.array(value)  # a copy: the step reuses the memory of its arguments
     return multihost_utils.process_allgather(value, tiled=True)
 
 
 @contextlib.contextmanager
 def worker_errors(devices: Devices) -> Iterator[None]:
-    """Says in one line that another worker of a run has ended, or what XLA says.
-
-    Raises:
-        DataError: If an operation fails because another worker does not answer, or on
-            this one.
-    """
+    """Raises a one-line `DataError` if another worker has ended, or XLA's message."""
     try:
         yield
     except Stopped:  # all of them stop
@@ -228,7 +194,7 @@ def worker_errors(devices: Devices) -> Iterator[None]:
         raise
     except (jax.errors.JaxRuntimeError, ValueError) as e:
         text = str(e)
-        # On CPUs, the loss of a worker may be an error of the latter kind.
+        # On CPUs, the loss of a worker may raise an error of the latter kind.
         is_one = isinstance(e, jax.errors.JaxRuntimeError) or "Gloo" in text
         if not (is_one and is_one_of_several(devices)):
             raise
@@ -245,7 +211,7 @@ _leaving: list[int] = []
 
 
 def _leave_at_once(code: int) -> None:
-    """Lets this process end by itself: JAX would wait for the others, and abort."""
+    """Ends this process without JAX, which would wait for the others and abort."""
     _leaving.append(code)
     atexit.register(_exit, code)
 
@@ -258,16 +224,16 @@ def _exit(code: int) -> None:
 
 @functools.cache
 def _end_in_one_line() -> Any:
-    """Gives SIGABRT, by which JAX ends a process that has lost another, a last line.
+    """Lets SIGABRT print a last line: JAX raises it when another process is lost.
 
-    A handler of Python's would come too late: it waits for the main thread. The cache
-    keeps the one that is returned in memory.
+    A Python handler would come too late, because it waits for the main thread. The
+    cache keeps the returned handler in memory.
     """
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def end(number):
         if _leaving:
-            time.sleep(_PART_SECONDS)  # it says why by itself, and ends
+            time.sleep(_PART_SECONDS)  # the main thread may report the reason and end
         else:
             os.write(2, _ABORTED.encode())
         os._exit(_leaving[0] if _leaving else 1)
@@ -279,50 +245,46 @@ def _end_in_one_line() -> Any:
 
 
 def _leave_to_jax() -> None:
-    """Hides accelerators from TensorFlow, which would take their memory."""
+    """Hides accelerators from TensorFlow, which would occupy their memory."""
     import tensorflow as tf
 
     for kind in ("GPU", "TPU"):
-        # Fails if the program has used TensorFlow before; then it has what it wants.
+        # Fails if the program has already used TensorFlow, whose choice then stays.
         with contextlib.suppress(RuntimeError):
             tf.config.set_visible_devices([], kind)
 
 
 def _local_devices(number: int | None) -> list[jax.Device]:
     require(number is None or number <= 64, "--num_devices must be at most 64", number)
-    # Means nothing where there are GPUs. Raises if JAX has started, perhaps with more.
+    # Has no effect with GPUs. Raises if JAX has started, perhaps with more devices.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", number or 2)
-    found = jax.local_devices()
-    count = number or (2 if found[0].platform == "cpu" else len(found))
-    rule = f"--num_devices must be at most {len(found)}, the devices that JAX has"
-    require(count <= len(found), rule, count)
-    return found[:count]
+    present = jax.local_devices()
+    count = number or (2 if present[0].platform == "cpu" else len(present))
+    need = f"--num_devices must be at most {len(present)}, the devices that JAX has"
+    require(count <= len(present), need, count)
+    return present[:count]
 
 
 def _connect_workers(timeout: float) -> None:
     cluster = find_cluster(timeout)
     names = list(cluster.workers)
     number = names.index(cluster.own)
-    # JAX opens the first one's port only; others may still knock at this one's.
+    # JAX opens only the first worker's port; others may still connect to this one's.
     own = int(cluster.workers[cluster.own].rpartition(":")[2])
     with listen(own) if number else contextlib.nullcontext():
         _initialize(
             coordinator_address=cluster.workers[names[0]],
             num_processes=len(names),
             process_id=number,
-            # Under SLURM or Open MPI it would take one GPU for each process.
+            # Under SLURM or Open MPI, detection would give each process one GPU.
             cluster_detection_method="deactivate",
         )
 
 
 def _initialize(timeout: float = _CONNECT_SECONDS, **cluster) -> None:
-    """Connects the processes.
-
-    Raises:
-        DataError: If they answer, but cannot be connected.
-    """
-    # It would catch SIGTERM, and only take note.
+    """Connects the processes, or raises `DataError` if they cannot be connected."""
+    # The service would catch SIGTERM without ending the run.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -351,12 +313,12 @@ def _tpus(timeout: float) -> list[jax.Device]:
 
 
 def _hosts() -> str:
-    """Returns the hosts of this TPU's slice, where `jax.distributed` looks for them.
+    """Returns the hosts of this TPU's slice, separated by commas, as JAX looks them up.
 
-    They are separated by commas; empty if there is no TPU here.
+    The text is empty if there is no TPU here.
     """
     names = os.environ.get("TPU_WORKER_HOSTNAMES")  # set by GKE
-    # JAX sets this one where it finds no chips.
+    # JAX sets the second variable where it finds no chips.
     if names is not None or "TPU_SKIP_MDS_QUERY" in os.environ:
         return names or ""
     server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")

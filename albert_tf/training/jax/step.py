@@ -1,4 +1,4 @@
-"""The training step on JAX, with the interface of that on TensorFlow."""
+"""The training step on JAX, with the same interface as the step on TensorFlow."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,7 @@ _EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)
 
 
 class EvaluationStep:
-    """Runs evaluation steps of a model.
-
-    Args:
-        model: Keras model. Called with a batch.
-        objective: See `training.tensorflow.step.TrainStep`.
-        strategy: `Devices`.
-    """
+    """Runs evaluation steps; see `training.tensorflow.step` for the arguments."""
 
     def __init__(self, model: keras.Model, objective: Any, strategy: Devices):
         self.model = model
@@ -50,7 +44,7 @@ class EvaluationStep:
         return lax.psum(sums, AXIS)
 
     def _compiled(self, mesh, function, out_specs) -> Callable:
-        """Returns a function of the weights and a batch, which is cut into rows."""
+        """Compiles a function of the weights and a batch, whose rows are divided."""
 
         def compute(weights, batch):
             pairs = list(zip(self._weights, weights, strict=True))
@@ -73,7 +67,7 @@ class TrainStep(EvaluationStep):
 
     Args:
         model, objective, strategy: As for `EvaluationStep`.
-        optimizer: From `create_optimizer`; is built here.
+        optimizer: From `create_optimizer`; built here.
         seed, accumulation, forward, depth, shard_optimizer: See `Update`.
         jit_compile, fuse: bool. Without effect: XLA always compiles the whole step.
     """
@@ -92,7 +86,7 @@ class TrainStep(EvaluationStep):
         del jit_compile, fuse
         super().__init__(model, objective, strategy)
         self.optimizer = optimizer
-        # Of two nets trained together, the one that answers.
+        # With two nets trained together, the generator fills in masks.
         self._answering = getattr(model, "generator", model)
         self._update = Update(model, objective, optimizer, strategy.mesh, **options)
         self.variables = self._update.variables
@@ -114,16 +108,10 @@ class TrainStep(EvaluationStep):
         num_steps: int,
         totals: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Trains on the next batches.
+        """Trains on the next batches from `distribute`; see the step on TensorFlow.
 
-        Args:
-            iterator: Iterator over what `distribute` returns.
-            num_steps: int. Number of batches, at least 1.
-            totals: dict or None. What earlier calls returned; the sums continue from
-                it.
-
-        Returns:
-            What `train` of the step on TensorFlow returns.
+        It trains on at least one batch. The sums continue from `totals`, the results of
+        earlier calls.
         """
         sums = jnp.asarray([totals[n] if totals else 0.0 for n in self.sum_names])
         groups, places = self._update.groups(), self._update.shardings()
@@ -131,43 +119,38 @@ class TrainStep(EvaluationStep):
             name: _placed(variables, self.strategy.mesh, places[name])
             for name, variables in groups.items()
         }
-        found = []
+        steps = []
         try:
             for _ in range(num_steps):
                 state, results = self._train(state, next(iterator))
                 sums = sums + _on_this_device(results["row"])[1:]
-                found.append(results)
+                steps.append(results)
         finally:
-            # Those from before are gone: their memory has been used again.
+            # The step has reused the memory of the previous values.
             for name, variables in groups.items():
                 for variable, value in zip(variables, state[name], strict=True):
                     variable.assign(value)
         self._warn_of_unread()
         results = {
             **dict(zip(self.sum_names, np.asarray(sums), strict=True)),
-            "learning_rate": np.asarray(found[-1]["learning_rate"]),
-            "losses": np.array([one["row"][0] for one in found]),
-            "grad_norms": np.array([one["norm"] for one in found]),
+            "learning_rate": np.asarray(steps[-1]["learning_rate"]),
+            "losses": np.array([one["row"][0] for one in steps]),
+            "grad_norms": np.array([one["norm"] for one in steps]),
         }
         if self._ratio_names:
             ratios = np.asarray(self.optimizer.last_trust_ratios.value).tolist()
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
         if scale := self.optimizer.loss_scale:
-            results["loss_scales"] = np.array([one["loss_scale"] for one in found])
+            results["loss_scales"] = np.array([one["loss_scale"] for one in steps])
             results |= scale.describe()
         return results
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
-        """Returns the model's outputs for a batch, or its generator's, as it is.
+        """Returns the current outputs of the model, or of its generator, for a batch.
 
-        Every worker computes all of them by itself, so that all of them know them.
-
-        Args:
-            batch: dict of arrays `[num_shares * b, ...]`: an equal share for each
-                device of this process, one after another.
-
-        Returns:
-            The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
+        Every worker computes all outputs itself. The arrays are
+        `[num_shares * b, ...]`, an equal share for each device of this process, in
+        order.
         """
         mesh = self.strategy.local_mesh
         rows = NamedSharding(mesh, _BY_ROWS)
@@ -194,12 +177,7 @@ class TrainStep(EvaluationStep):
 
 
 class _Batches:
-    """The batches of a data set, as arrays on the devices.
-
-    Args:
-        dataset: `tf.data.Dataset` of this process's rows of each batch.
-        devices: `Devices`.
-    """
+    """The batches of a dataset of this process's rows, as arrays on the devices."""
 
     def __init__(self, dataset: "tf.data.Dataset", devices: Devices):
         self._dataset = dataset
@@ -216,13 +194,9 @@ class _Batches:
 def distribute(
     strategy: Devices, make_dataset: Callable[[int, int], "tf.data.Dataset"]
 ) -> _Batches:
-    """Returns the batches on the devices, each of which has its rows of them.
+    """Returns the batches on the devices, each of which holds its own rows.
 
-    Args:
-        strategy: `Devices`.
-        make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`. Returns
-            the batches of one input pipeline (there is one per process), whose rows are
-            that pipeline's share of the global batch.
+    As on TensorFlow, but with one input pipeline per process.
     """
     processes = strategy.mesh.size // strategy.local_mesh.size
     number = jax.process_index() if processes > 1 else 0
@@ -235,12 +209,10 @@ def _placed(
     mesh: jax.sharding.Mesh,
     places: Sequence[NamedSharding] | None = None,
 ) -> list[jax.Array]:
-    """Brings the values of variables to where they are wanted; by default, everywhere.
+    """Moves the values of variables to their places and returns them.
 
-    One after another, so that no device holds all of them twice.
-
-    Returns:
-        The values, which the variables have from now on.
+    By default, they are moved to all devices; one after another, so that no device
+    holds all of them twice.
     """
     places = places or [NamedSharding(mesh, _EVERYWHERE)] * len(variables)
     return [_put(v, place) for v, place in zip(variables, places, strict=True)]
@@ -248,20 +220,20 @@ def _placed(
 
 def _put(variable, place):
     value = variable.value
-    # Not `is_equivalent_to`: JAX would compile once more for another kind of the same.
+    # Not `is_equivalent_to`: JAX compiles again for equivalent but unequal shardings.
     if value.sharding == place:
         return value
     if not value.is_fully_addressable:
-        # It lies on devices of all processes; this one's share needs no copy.
+        # The value lies on devices of all processes; this one's share needs no copy.
         parts = [shard.data for shard in value.addressable_shards]
         return jax.make_array_from_single_device_arrays(value.shape, place, parts)
-    # The same in all processes: it was made from the same seed or files.
-    given = np.asarray(value)
-    value = jax.make_array_from_callback(given.shape, place, lambda part: given[part])
+    # The value is the same in all processes: it comes from the same seed or files.
+    array = np.asarray(value)
+    value = jax.make_array_from_callback(array.shape, place, lambda part: array[part])
     variable.assign(value)
     return value
 
 
 def _on_this_device(value):
-    """Returns an array that every process has, without those of others."""
+    """Returns this process's copy of an array that every process holds."""
     return value if value.is_fully_addressable else value.addressable_data(0)

@@ -3,7 +3,7 @@
 As on TensorFlow (`training.tensorflow.step`), each device computes the gradients of its
 rows, with losses divided by the counts of the whole batch; they are summed over the
 devices, and only then clipped and applied. It needs neither TensorFlow nor real
-devices: a mesh may describe those of a machine that is not here.
+devices: a mesh may describe a machine that is not here.
 """
 
 import math
@@ -29,24 +29,16 @@ State = dict[str, list[jax.Array]]
 class Update:
     """A function from the state of a training and a batch to the next state.
 
-    `compiled` makes it a program.
+    `compiled` makes it a program. With `shard_optimizer`, each device keeps a part of
+    the optimizer's slots (ZeRO, arXiv:1910.02054, section 5.1), where an axis can be
+    divided evenly. The other arguments are as for the step on TensorFlow.
 
     Args:
-        model: Keras model. Called with a batch.
-        objective: What to minimize; see `training.tensorflow.step.TrainStep`.
-        optimizer: From `create_optimizer`; is built here.
         mesh: `jax.sharding.Mesh` with the single axis `AXIS`.
-        seed: int. Seed of dropout.
-        accumulation: int. Number of micro-batches that a device's rows are cut into.
-        forward: callable or None. Computes the outputs to train on, with the arguments
-            of the model; None for the model itself.
-        depth: str. Form of the encoders (`layers.depth`).
-        shard_optimizer: bool. Whether each device keeps a part of the optimizer's slots
-            (ZeRO, arXiv:1910.02054, section 5.1), where an axis can be cut evenly.
 
     Attributes:
-        sum_names: tuple of str. What the row of results holds after the loss.
-        variables, frozen: lists of `keras.Variable`. Those trained, and the others.
+        sum_names: tuple of str. Names of the results' row after the loss.
+        variables, frozen: lists of `keras.Variable`. The trained ones, and the others.
     """
 
     def __init__(
@@ -81,11 +73,11 @@ class Update:
 
     @property
     def read(self) -> list[int]:
-        """Numbers of the variables that the loss reads; known after the first call."""
+        """Indices of the variables that the loss reads; set by the first call."""
         return self._read
 
     def groups(self) -> dict[str, list[keras.Variable]]:
-        """Returns the variables that the state holds the values of."""
+        """Returns the variables whose values the state holds."""
         return {
             "weights": self.variables,
             "frozen": self.frozen,
@@ -93,12 +85,12 @@ class Update:
         }
 
     def shardings(self) -> dict[str, list[NamedSharding]]:
-        """Returns where each value of the state lies."""
+        """Returns the sharding of each value of the state."""
         if self._shardings is not None:
             return self._shardings
         specs = {name: [_EVERYWHERE] * len(v) for name, v in self.groups().items()}
         if self.shard_optimizer:
-            # Not averages: the chief alone evaluates and keeps them.
+            # Averages are not divided: the chief alone evaluates and keeps them.
             slots = {
                 id(self.optimizer.slot(variable, name))
                 for variable in self.variables
@@ -127,10 +119,9 @@ class Update:
     def batch_specs(
         self, batch: Mapping[str, np.ndarray]
     ) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the same of a batch, whose rows are divided among the devices.
+        """Returns shapes, types and places of a batch, whose rows are divided.
 
-        Args:
-            batch: dict. Arrays, or what else has the `shape` and `dtype` of the batch.
+        Its values may be anything with the `shape` and `dtype` of the arrays.
         """
         place = NamedSharding(self.mesh, _BY_ROWS)
         return {
@@ -139,7 +130,7 @@ class Update:
         }
 
     def compiled(self) -> Any:
-        """Returns the function under `jax.jit`, which takes the memory of the state."""
+        """Returns the function under `jax.jit`, which reuses the state's memory."""
         state = self.shardings()
         place = lambda spec: NamedSharding(self.mesh, spec)  # noqa: E731
         return jax.jit(
@@ -150,16 +141,16 @@ class Update:
         )
 
     def __call__(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict]:
-        """Updates the weights.
+        """Updates the weights with the rows of all devices.
 
         Args:
             state: dict of lists of arrays, in the order of `groups`.
             batch: dict of arrays. The rows of all devices.
 
         Returns:
-            The next state; and the results: `row` float32, the loss followed by
+            The next state and the results: `row` float32, the loss followed by
             `sum_names` over all devices; scalars `learning_rate` and `norm`, the global
-            norm before clipping; and in float16 `loss_scale`, of this step.
+            norm before clipping; and in float16 the `loss_scale` of this step.
         """
         weights, frozen = state["weights"], state["frozen"]
         optimizer = self.optimizer
@@ -174,11 +165,11 @@ class Update:
             mesh=self.mesh,
             in_specs=(_EVERYWHERE, _EVERYWHERE, _BY_ROWS, _EVERYWHERE, _EVERYWHERE),
             out_specs=_EVERYWHERE,
-            check_vma=False,  # or gradients would be summed before they are complete
+            check_vma=False,  # else gradients would be summed too early
         )(weights, frozen, batch, step, scale)
         with keras.StatelessScope(state_mapping=pairs) as scope:
             if not (optimizer.clip_norm or optimizer.loss_scale):
-                # The optimizer measures the norm only where it needs it.
+                # The optimizer only computes the norm if it needs it.
                 squares = (jnp.sum(jnp.square(g)) for g in gradients)
                 optimizer.last_global_norm.assign(jnp.sqrt(sum(squares)))
             optimizer.apply(gradients, [self.variables[i] for i in self._read])
@@ -193,18 +184,18 @@ class Update:
         return state, results if scale is None else {**results, "loss_scale": scale}
 
     def _of_a_device(self, weights, frozen, batch, step, scale):
-        """Returns results and gradients, summed over the devices, from one's rows."""
+        """Returns one device's results and gradients, summed over the devices."""
         counts = lax.psum(self.objective.weights(batch), AXIS)
-        # Every device draws its own masks; the first one those of a single device.
+        # Every device draws its own masks; the first one draws like a single device.
         seed = self.seed + lax.axis_index(AXIS).astype(jnp.int32) * 7919
         if self.accumulation == 1:
-            found = self._micro_step(weights, frozen, batch, counts, seed, step, scale)
+            total = self._micro_step(weights, frozen, batch, counts, seed, step, scale)
         else:
             parts = {name: _cut(v, self.accumulation) for name, v in batch.items()}
             numbers = step * self.accumulation + jnp.arange(self.accumulation)
 
-            def add(sums, given):
-                part, number = given
+            def add(sums, part_and_number):
+                part, number = part_and_number
                 more = self._micro_step(
                     weights, frozen, part, counts, seed, number, scale
                 )
@@ -216,16 +207,15 @@ class Update:
             )
             zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
             # A loop keeps program and memory independent of the number of parts.
-            found, _ = lax.scan(add, zeros, (parts, numbers))
-        return lax.psum(found, AXIS)
+            total, _ = lax.scan(add, zeros, (parts, numbers))
+        return lax.psum(total, AXIS)
 
     def _micro_step(self, weights, frozen, part, counts, seed, step, scale):
-        """Returns the results of some rows, and the gradients of what the loss reads.
+        """Returns results of some rows, and gradients of the variables the loss reads.
 
-        Those of the loss times the scale, if there is one.
-
-        A weight that the loss does not read is not updated: weight decay alone would
-        shrink it to nothing.
+        With a scale, the gradients belong to the loss times the scale. A weight that
+        the loss does not read is not updated: weight decay alone would shrink it to
+        nothing.
         """
 
         def compute(weights, part, counts, seed, step, scale):
@@ -246,9 +236,9 @@ class Update:
             named = (jnp.asarray(sums[n], jnp.float32) for n in self.sum_names)
             return gradients, jnp.stack([loss, *named])
 
-        given = weights, part, counts, seed, step, scale
-        self._read = _computed(compute, given, len(weights))
-        gradients, row = compute(*given)
+        arguments = weights, part, counts, seed, step, scale
+        self._read = _computed(compute, arguments, len(weights))
+        gradients, row = compute(*arguments)
         return row, [gradients[i] for i in self._read]
 
 
@@ -258,20 +248,20 @@ def count_tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {"tokens": jnp.sum(mask, dtype=jnp.float32), "positions": float(mask.size)}
 
 
-def _computed(function, given, count) -> list[int]:
-    """Returns which of the first outputs depend on an argument.
+def _computed(function, arguments, count) -> list[int]:
+    """Returns the indices of the first outputs that depend on an argument.
 
     Where TensorFlow has no gradient, JAX has one of constant zeros.
     """
-    specs = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), given)
+    specs = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), arguments)
     jaxpr = jax.make_jaxpr(function)(*specs).jaxpr
-    known = set(jaxpr.invars)
+    dependent = set(jaxpr.invars)
     for equation in jaxpr.eqns:
-        # Literals, which have a value, cannot be in a set.
-        if any(v in known for v in equation.invars if not hasattr(v, "val")):
-            known.update(equation.outvars)
+        # Literals, which have a value, cannot be elements of a set.
+        if any(v in dependent for v in equation.invars if not hasattr(v, "val")):
+            dependent.update(equation.outvars)
     first = enumerate(jaxpr.outvars[:count])
-    return [i for i, v in first if not hasattr(v, "val") and v in known]
+    return [i for i, v in first if not hasattr(v, "val") and v in dependent]
 
 
 def _pairs(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list[tuple]:
@@ -289,7 +279,7 @@ def _cut(array, parts):
 
 
 def _cut_evenly(shape: Sequence[int], parts: int) -> PartitionSpec:
-    """Returns which axis is divided: the first that can be, of what is worth it."""
+    """Returns the first axis that can be divided, if the array is large enough."""
     if math.prod(shape) < _SMALL:
         return _EVERYWHERE
     for axis, size in enumerate(shape):
@@ -298,5 +288,5 @@ def _cut_evenly(shape: Sequence[int], parts: int) -> PartitionSpec:
     return _EVERYWHERE
 
 
-# Elements of a slot that is not worth dividing.
+# A slot with fewer elements is not worth dividing.
 _SMALL = 2**14

@@ -1,10 +1,10 @@
-"""The training step: the same weights with one device, several, or several machines.
+"""The training step: equal weights with one device, several, or several machines.
 
 Each replica computes the gradients of its share of the batch, with losses divided by
 the counts of the whole batch. The gradients are summed over the replicas, and only then
-clipped and applied. Under a strategy, Keras' own `fit` clips before it sums and trains
-to other weights (docs/decisions.md, "Distribution"). A weight that the loss does not
-read is not updated: weight decay alone would shrink it to nothing.
+clipped and applied. Under a strategy, Keras' own `fit` clips before it sums, and
+reaches other weights (docs/decisions.md, "Distribution"). A weight that the loss does
+not read is not updated: weight decay alone would shrink it to nothing.
 """
 
 import functools
@@ -24,11 +24,7 @@ from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
 
 class EvaluationStep:
-    """Runs evaluation steps of a model under a strategy.
-
-    Args:
-        model, objective, strategy: As for `TrainStep`.
-    """
+    """Runs evaluation steps under a strategy; see `TrainStep` for the arguments."""
 
     def __init__(
         self, model: keras.Model, objective: Any, strategy: tf.distribute.Strategy
@@ -37,8 +33,8 @@ class EvaluationStep:
         self.objective = objective
         self.strategy = strategy
         self.sum_names = (*objective.sum_names, "tokens", "positions")
-        # TensorFlow counts the traces of a method over all objects, and warns of them
-        # from the third run of a process on; those of a `partial` it does not.
+        # TensorFlow counts the traces of a method over all objects, and warns about
+        # them from the third run of a process on; it does not for a `partial`.
         self._evaluate = tf.function(functools.partial(self._evaluate_step))
 
     def evaluate(self, batch) -> dict[str, tf.Tensor]:
@@ -53,7 +49,7 @@ class EvaluationStep:
         return self._sum(self.strategy.run(replica_step, (batch,)))
 
     def _sum(self, per_replica):
-        # A single vector, so that the replicas exchange sums only once.
+        # A single vector lets the replicas exchange sums only once.
         return self.strategy.reduce("SUM", per_replica, axis=None)
 
     def _stack(self, sums):
@@ -68,19 +64,18 @@ class TrainStep(EvaluationStep):
 
     Args:
         model: Keras model, made in the strategy's scope. Called with a batch.
-        objective: What to minimize, such as `objectives.pretraining.Objective`: its
+        objective: The loss to minimize, such as `objectives.pretraining.Objective`: its
             `sums`, named `sum_names`, and its `weights` add up over the parts of a
-            batch, and its `loss` of a part over all of them.
-        optimizer: From `create_optimizer`, made in the strategy's scope; is built here.
-        strategy: `tf.distribute.Strategy`.
+            batch, and its `loss` of a part adds up over all of them.
+        optimizer: From `create_optimizer`, made in the strategy's scope; built here.
         seed: int. Seed of dropout.
         accumulation: int. Number of micro-batches that a replica's share is cut into.
             The result is the same up to rounding and dropout masks.
         jit_compile: bool. Whether XLA compiles the forward and backward pass. A TPU
             compiles in any case.
-        fuse: bool. Whether XLA compiles what the layers have marked as `fusible`, the
+        fuse: bool. Whether XLA compiles the parts that layers mark as `fusible`, the
             activation and its gradient (`layers.ops`). Without effect where XLA
-            compiles the whole step, and on a machine with other devices than CPUs.
+            compiles the whole step, and on a machine with devices other than CPUs.
         forward: callable or None. Computes the outputs to train on, with the arguments
             of the model; None for the model itself.
         depth: str. Form of the encoders while they are trained (`layers.depth`).
@@ -102,7 +97,7 @@ class TrainStep(EvaluationStep):
     ):
         super().__init__(model, objective, strategy)
         self._forward = forward or model
-        # Of two nets trained together, the one that answers.
+        # With two nets trained together, the generator fills in masks.
         self._answering = getattr(model, "generator", model)
         self.optimizer = optimizer
         self.seed = seed
@@ -114,7 +109,7 @@ class TrainStep(EvaluationStep):
                 optimizer.scale_losses()
             optimizer.build(self.variables)
         self._loss_scale = optimizer.loss_scale
-        # The step sums the gradients itself, see `_replica_step`.
+        # The step itself sums the gradients, see `_replica_step`.
         optimizer.sum_over_replicas = False
         ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
         names = {id(v): name for name, v in weight_names(model).items()}
@@ -146,18 +141,17 @@ class TrainStep(EvaluationStep):
         Args:
             iterator: Iterator over a distributed dataset.
             num_steps: int. Number of batches, at least 1.
-            totals: dict or None. What earlier calls returned. The sums continue from
-                it, so that they are the same to the bit however the steps are divided
-                into calls.
+            totals: dict or None. Results of earlier calls. The sums continue from them,
+                so that they are bit-identical however the steps are divided into calls.
 
         Returns:
             dict of NumPy values: float32 scalars `sum_names`, added up over replicas
-            and steps; of the last step, its `learning_rate`; float32 `[num_steps]`
+            and steps; the `learning_rate` of the last step; float32 `[num_steps]`
             vectors `losses` and `grad_norms`, global norms before clipping; with LAMB,
-            the dict `trust_ratios` of floats, those of the last step by weight; in
-            float16 `loss_scales`, float32 `[num_steps]`, what the losses were
-            multiplied by (a step with a norm that is not finite was skipped), the
-            float `loss_scale` of the next step, and the int `skipped_steps` so far.
+            the dict `trust_ratios` of floats of the last step, by weight; in float16
+            `loss_scales`, float32 `[num_steps]`, the factors of the losses (a step with
+            a norm that is not finite was skipped), the float `loss_scale` of the next
+            step, and the int `skipped_steps` so far.
         """
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
         sums, measured, rate = self._train(
@@ -179,16 +173,11 @@ class TrainStep(EvaluationStep):
         return results
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
-        """Returns the model's outputs for a batch, or its generator's, as it is.
+        """Returns the current outputs of the model, or of its generator, for a batch.
 
-        Every worker computes all of them by itself, so that all of them know them.
-
-        Args:
-            batch: dict of arrays `[num_shares * b, ...]`: an equal share for each
-                device of this process, one after another.
-
-        Returns:
-            The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
+        Every worker computes all outputs itself. The arrays are
+        `[num_shares * b, ...]`, an equal share for each device of this process, in
+        order.
         """
         parts = {k: _cut(tf.constant(v), self.num_shares) for k, v in batch.items()}
         rows = ({k: v[i] for k, v in parts.items()} for i in range(self.num_shares))
@@ -213,7 +202,7 @@ class TrainStep(EvaluationStep):
         shape = (3 if scale else 2,)
         measured = tf.TensorArray(tf.float32, num_steps, element_shape=shape)
         for i in tf.range(num_steps):
-            # Read before the update, which moves the schedule on.
+            # Read the rate before the update, which advances the schedule.
             rate = tf.cast(self.optimizer.learning_rate, tf.float32)
             used = [tf.identity(scale.value.value)] if scale else []
             row = self._sum(self.strategy.run(self._replica_step, (next(iterator),)))
@@ -229,7 +218,7 @@ class TrainStep(EvaluationStep):
         if context.num_replicas_in_sync > 1:
             weights = context.all_reduce(tf.distribute.ReduceOp.SUM, weights)
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-        # Every replica draws its own masks; the first one those of a single device.
+        # Every replica draws its own masks; the first one draws like a single device.
         seed = tf.constant(self.seed, tf.int32) + replica * 7919
         step = tf.cast(self.optimizer.iterations.value, tf.int32)
         scale = self._loss_scale and tf.identity(self._loss_scale.value.value)
@@ -238,13 +227,13 @@ class TrainStep(EvaluationStep):
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         if not (self.optimizer.clip_norm or self._loss_scale):
-            # The optimizer measures the norm only where it needs it.
+            # The optimizer only computes the norm if it needs it.
             self.optimizer.last_global_norm.assign(tf.linalg.global_norm(gradients))
         self.optimizer.apply(gradients, variables)
         return row
 
     def _without_unread(self, gradients):
-        """Returns gradients and variables, without those that have no gradient."""
+        """Returns gradients and variables, without variables that have no gradient."""
         pairs = list(zip(gradients, self.variables, self._names, strict=True))
         unread = {name for gradient, _, name in pairs if gradient is None}
         unread.intersection_update(self.model.untrained_weights)
@@ -254,18 +243,18 @@ class TrainStep(EvaluationStep):
                 "the loss does not read %s: they keep their initial values",
                 ", ".join(sorted(unread)),
             )
-        kept = [(gradient, v) for gradient, v, _ in pairs if gradient is not None]
-        return [gradient for gradient, _ in kept], [v for _, v in kept]
+        read = [(gradient, v) for gradient, v, _ in pairs if gradient is not None]
+        return [gradient for gradient, _ in read], [v for _, v in read]
 
     def _accumulate(self, batch, weights, seed, step, scale):
-        """Returns loss and sums, and the gradients or None, of a replica's share."""
+        """Returns loss and sums of a replica's share, and its gradients or None."""
         if self.accumulation == 1:
             return self._gradients(batch, weights, seed, step, scale)
         parts = {k: _cut(v, self.accumulation) for k, v in batch.items()}
         row = tf.zeros(1 + len(self.sum_names))
         gradients = [tf.zeros(v.shape) for v in self.variables]
         unread = set()
-        # The loop keeps the graph's size and the memory independent of the count.
+        # A loop keeps the graph's size and the memory independent of the count.
         for i in tf.range(self.accumulation):
             part = {k: v[i] for k, v in parts.items()}
             number = step * self.accumulation + i
@@ -279,14 +268,14 @@ class TrainStep(EvaluationStep):
         return row, [None if n in unread else g for n, g in enumerate(gradients)]
 
     def _micro_step(self, batch, weights, seed, step, scale=None):
-        # Here, because a replica traces in a thread of its own.
+        # Entered here, because every replica traces in its own thread.
         with fused_elementwise(self._compile_chain), depth_form(self.depth):
             with tf.GradientTape() as tape:
                 seeds = StepSeeds(seed, step)
                 outputs = self._forward(batch, training=True, seeds=seeds)
                 sums = self.objective.sums(outputs, batch)
                 loss = self.objective.loss(sums, weights)
-            # Those of the loss times the scale, if there is one.
+            # With a scale, gradients of the loss times the scale.
             gradients = tape.gradient(loss, self.variables, output_gradients=scale)
         sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
@@ -300,7 +289,6 @@ def distribute(
     """Returns a distributed dataset that gives every replica its rows of each batch.
 
     Args:
-        strategy: `tf.distribute.Strategy`.
         make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`. Returns
             the batches of one input pipeline (there is one per machine), whose rows are
             that pipeline's share of the global batch.

@@ -18,9 +18,9 @@ from tensorflow.python.eager import context
 from albert_tf.errors import DataError, require
 from albert_tf.training.workers import find_cluster, share_by
 
-# How long TensorFlow may take to connect workers that are all there.
+# Time limit for TensorFlow to connect workers that are all there.
 _CONNECT_SECONDS = 120
-# How long a TPU may take to accept a connection.
+# Time limit for a TPU to accept a connection.
 _TPU_SECONDS = 10.0
 
 Strategy = tf.distribute.Strategy
@@ -34,7 +34,7 @@ def create_strategy(
     worker_timeout: float = 600.0,
     allow_tpu_pod: bool = False,
 ) -> tf.distribute.Strategy:
-    """Makes the `tf.distribute` strategy of a run.
+    """Creates the `tf.distribute` strategy of a run.
 
     Call it before anything else in TensorFlow: several CPU devices and the connections
     between workers can only be set up before the first operation.
@@ -49,7 +49,7 @@ def create_strategy(
         tpu_name: str. With `"tpu"`: name or address of the TPU, as for
             `TPUClusterResolver`; `"local"` on a TPU VM.
         worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
-            workers; 0: without end.
+            workers; 0: no limit.
         allow_tpu_pod: bool. With `"tpu"`: whether it may have several hosts.
 
     Raises:
@@ -67,19 +67,18 @@ def create_strategy(
 
 
 def takes_several_processes(distribution: str) -> bool:
-    """Returns whether a run takes a process on each of several hosts.
+    """Returns whether a run needs a process on each of several hosts.
 
-    Args:
-        distribution: str. See `create_strategy`. One process has all hosts of a TPU.
+    One process controls all hosts of a TPU.
     """
     return distribution == "multi_worker"
 
 
 def helper_name(strategy: tf.distribute.Strategy) -> str:
-    """Returns the name of a worker that is not the chief, such as "worker-1".
+    """Returns the name of a worker other than the chief, such as "worker-1", or "".
 
-    The name is the same each time a run is started. It is empty in the chief, the
-    process that writes the files that exist once per run.
+    The name is the same each time a run is started. The chief writes the files that
+    exist once per run.
     """
     resolver = strategy.cluster_resolver
     task = getattr(resolver, "task_type", None)
@@ -93,14 +92,11 @@ def helper_name(strategy: tf.distribute.Strategy) -> str:
 
 @contextlib.contextmanager
 def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Says in one line that another worker of a run has ended.
+    """Raises a one-line `DataError` if another worker of a run has ended.
 
-    TensorFlow asks every worker every 30 seconds whether it lives, and ends what waits
-    for one that has not answered for 10. Most deaths are noticed at once, because the
-    connection closes.
-
-    Raises:
-        DataError: If an operation fails because another worker does not answer.
+    TensorFlow checks every 30 seconds that every worker is alive, and ends operations
+    that wait for one that has not answered for 10. Most deaths are noticed at once,
+    because the connection closes.
     """
     try:
         yield
@@ -121,8 +117,8 @@ def _local_devices(number: int | None) -> list[str]:
     gpus = len(tf.config.list_physical_devices("GPU"))
     count = (gpus or 2) if number is None else number
     most = f"{gpus}, the number of GPUs of this machine" if gpus else "64"
-    rule = f"--num_devices must be from 1 to {most}"
-    require(0 < count <= (gpus or 64), rule, count)
+    need = f"--num_devices must be from 1 to {most}"
+    require(0 < count <= (gpus or 64), need, count)
     if gpus:
         return [f"/gpu:{i}" for i in range(count)]
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -131,14 +127,14 @@ def _local_devices(number: int | None) -> list[str]:
         tf.config.set_logical_device_configuration(cpu, devices)
     except (RuntimeError, ValueError):
         present = len(tf.config.list_logical_devices("CPU"))
-        rule = f"--num_devices={count}: TensorFlow was already started with {present}"
-        require(present >= count, f"{rule} CPU device(s)")
+        need = f"--num_devices={count}: TensorFlow was already started with {present}"
+        require(present >= count, f"{need} CPU device(s)")
     return [f"/cpu:{i}" for i in range(count)]
 
 
 def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
     workers = find_cluster(timeout).workers
-    # A worker that leaves now is missed by nobody but TensorFlow, without a limit.
+    # If a worker leaves now, TensorFlow would wait for it without a limit.
     jobs = collections.Counter(name.partition(" ")[0] for name in workers)
     eager = context.context()
     eager.configure_coordination_service(
@@ -158,7 +154,7 @@ def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
         ) from e
     finally:
         if threading.current_thread() is threading.main_thread():
-            # TensorFlow has put one in its place that only takes note.
+            # TensorFlow has installed a handler that does not end the process.
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
@@ -180,7 +176,7 @@ def _tpu_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, TypeError, OSError, tf.errors.OpError) as e:
-        # What TensorFlow says differs from machine to machine, and may be a stack.
+        # TensorFlow's message differs between machines, and may be a stack trace.
         logging.debug("--distribution=tpu: %s", e)
         raise DataError(
             f"--distribution=tpu: no TPU answers at --tpu_name={name} (TensorFlow "
@@ -191,11 +187,10 @@ def _tpu_errors(name: str) -> Iterator[None]:
 def _check_hosts(count: int, allow_pod: bool) -> None:
     # TensorFlow makes an input pipeline for every host of a pod, and `distribute` gives
     # it the rows of that host. But records are read by `tf.numpy_function`, whose
-    # function other hosts do not have: seen with a data set placed on a second local
-    # server, the reading of all pipelines comes back to this process. Pipelines that
-    # each host runs alone would need operations of TensorFlow's that read single
-    # records; reading shards in sequence would give up exact resuming. And connecting
-    # to the hosts may never end.
+    # function other hosts do not have: with a dataset placed on a second local server,
+    # all pipelines were read in this process. Pipelines that each host runs alone would
+    # need TensorFlow operations that read single records; reading shards in sequence
+    # would give up exact resuming. Besides, connecting to the hosts may never end.
     require(
         count <= 1 or allow_pod,
         f"--distribution=tpu: this TPU has {count} hosts, on which TensorFlow hangs "
@@ -205,9 +200,9 @@ def _check_hosts(count: int, allow_pod: bool) -> None:
 
 
 def _find_tpu(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
-    """Looks a TPU up, and knocks at its address: TensorFlow would wait for hours."""
+    """Looks up a TPU and tests its address: TensorFlow would wait for hours."""
     before = socket.getdefaulttimeout()
-    # A name is looked up in the cloud, by requests that have no other time limit.
+    # A name is looked up in the cloud, by requests without a time limit of their own.
     socket.setdefaulttimeout(_TPU_SECONDS)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
@@ -220,16 +215,12 @@ def _find_tpu(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
 
 
 def default_strategy() -> tf.distribute.Strategy:
-    """Returns the devices of a program that does not choose any."""
+    """Returns the default devices of a program."""
     return tf.distribute.get_strategy()
 
 
 def make_deterministic(asked: bool | None) -> None:
-    """Lets the same operations give the same bits, in this process from now on.
-
-    Args:
-        asked: bool or None. Whether to; None: unless there is a GPU.
-    """
+    """Makes operations deterministic in this process; None: unless there is a GPU."""
     if asked or asked is None and not tf.config.list_physical_devices("GPU"):
         tf.config.experimental.enable_op_determinism()
 
@@ -250,22 +241,19 @@ def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
 def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
     """Returns the values of all workers, the chief's first, to all of them.
 
-    Every worker must call it at the same point. What workers measure by themselves may
-    differ in the last bits, so they share what they decide by it.
-
-    Args:
-        strategy: `tf.distribute.Strategy`. Strategy of the run.
-        value: This worker's, ready for JSON, of any size.
+    Every worker must call it at the same point, with a value ready for JSON. Values
+    that workers measure may differ in the last bits, so they share the ones that decide
+    anything.
     """
     if not is_one_of_several(strategy):
         return [value]
     gather = functools.partial(_gather, strategy)
-    # All replicas of a worker bring the row of that worker.
+    # All replicas of a worker contribute the row of that worker.
     return share_by(gather, value, num_shares(strategy))
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the devices are TPUs, which compile all that they compute."""
+    """Returns whether the devices are TPUs, which compile everything they compute."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
@@ -275,7 +263,7 @@ def num_shares(strategy: tf.distribute.Strategy) -> int:
 
 
 def value_of(variable: keras.Variable) -> np.ndarray:
-    """Returns the value of now; with several replicas, all of them have the same."""
+    """Returns the current value, which all replicas share."""
     return tf.convert_to_tensor(variable.value).numpy()
 
 
@@ -287,7 +275,7 @@ def _gather(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _gatherer(strategy: tf.distribute.Strategy):
-    """Returns the function behind `_gather`, traced once for each size of row."""
+    """Returns the function behind `_gather`, traced once for each row size."""
     replicas = strategy.num_replicas_in_sync
 
     @tf.function
@@ -295,7 +283,7 @@ def _gatherer(strategy: tf.distribute.Strategy):
         def on_replica(row):
             context = tf.distribute.get_replica_context()
             place = tf.one_hot(context.replica_id_in_sync_group, replicas)
-            # Sums with zeros only, so that the sum is exact.
+            # Everything is added to zeros only, so the sum is exact.
             return context.all_reduce("SUM", place[:, None] * row[None, :])
 
         return strategy.run(on_replica, (row,))

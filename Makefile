@@ -58,7 +58,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
 .PHONY: demo test test-slow test-benchmarks test-broad test-peers test-backends test-plan \
-  test-beam test-all docs notebooks linkcheck install install-dev install-all lint \
+  test-beam test-all demo-and-docs docs notebooks linkcheck install install-dev install-all lint \
   format lock clean
 
 demo: install
@@ -103,14 +103,18 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 # What is done at the same time takes half as long, and tests in one process share their
 # imports, models and exports.
 test-all:
-	rm -rf .build/demo docs/_build docs/_work
 	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(MAKE) $(PLAN_VENV)/.installed lint
-	$(MAKE) -j $(JOBS) --output-sync=target docs demo test-plan test-beam JOBS=1 \
-	  DEMO_FLAGS="--output_dir=.build/demo --num_train_steps=10 \
-	  --input_file=docstrings:max_bytes=1000000"
+	$(MAKE) -j $(JOBS) --output-sync=target demo-and-docs test-plan test-beam JOBS=1
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan)
 	$(MAKE) test-backends ENGINE_TESTS=
+
+# The pages run with what the demo has left.
+demo-and-docs:
+	rm -rf docs/_build docs/_work
+	$(MAKE) demo DEMO_FLAGS="--output_dir=docs/_work/demo_output --num_train_steps=100 \
+	  --input_file=docstrings:max_bytes=1000000"
+	$(MAKE) docs
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/workspace.py docs/_work

@@ -208,7 +208,7 @@ def test_files_and_functions_stay_small():
 
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
-MOST_CODE = {"albert_tf": 32_769, "tests": 34_846}
+MOST_CODE = {"albert_tf": 32_798, "tests": 34_847}
 MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 247, 27, 467
 
 

@@ -229,7 +229,8 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="run slow tests, too")
     parser.add_argument("--anywhere", action="store_true", help="run every test")
     options = parser.parse_args()
-    marks = "not peers and not broad" + ("" if options.all else " and not slow")
+    others = ("slow", "peers", "runtimes", "backends", "plan")
+    marks = " and not ".join(("not broad", *(() if options.all else others)))
     tracked = ["git", "ls-files", "-z"]
     names = subprocess.run(tracked, cwd=ROOT, capture_output=True, text=True)
     missed = 0

@@ -115,11 +115,7 @@ class CreateSettings(CorpusSettings):
         require(self.runner or not self.beam_option, "--beam_option requires --runner")
 
     def record_config(self) -> RecordConfig:
-        """Returns what records to make.
-
-        Raises:
-            UsageError: If a setting is invalid.
-        """
+        """Returns the kind of records to make, or raises `UsageError`."""
         original = self.pair_policy == "original"
         return RecordConfig(
             pairs=PairConfig(

@@ -8,8 +8,8 @@ this sidecar, such as the original's, is indexed by walking over its length head
 Payloads are `tf.train.Example` messages. TensorFlow's class takes about 20 microseconds
 per example of 128 tokens and needs TensorFlow in every worker. Here a whole batch
 becomes bytes with a few NumPy calls. The bytes are those of deterministic protobuf
+becomes bytes with a few NumPy calls. The bytes equal deterministic protobuf
 serialization (map entries sorted by name), so equal examples are equal bytes on every
-machine.
 """
 
 import functools
@@ -38,7 +38,7 @@ _VALUES = protobuf.tag(1)  # of Int64List and FloatList, packed
 _ENTRY = protobuf.tag(1)  # of Features, and of Example
 
 
-# A varint: lengths of small messages are very frequent.
+# A cached varint: lengths of small messages are very frequent.
 _size = functools.lru_cache(1 << 14)(protobuf.varint)
 
 
@@ -68,10 +68,8 @@ def shard_name(prefix: str, shard: int, num_shards: int) -> str:
 def write_shard(path: str, payloads: Iterable[bytes]) -> int:
     """Writes one shard and its index, each completely or not at all.
 
-    The index is renamed first: a shard under its final name is always complete.
-
-    Returns:
-        The number of records.
+    The index is renamed first: a shard under its final name is always complete. Returns
+    the number of records.
     """
     offsets, at = [], 0
     with streams.write_atomically(path) as file:
@@ -113,14 +111,7 @@ class RecordSet:
         return int(self._starts[-1])
 
     def read(self, indices: Iterable[int] | np.ndarray) -> list[bytes]:
-        """Reads records by their number in the whole set.
-
-        Args:
-            indices: int `[n]`. Numbers in `[0, len(self))`, in any order.
-
-        Returns:
-            n serialized examples.
-        """
+        """Returns serialized examples by index in the whole set, in any order."""
         indices = np.asarray(indices, np.int64).reshape(-1)
         wrong = indices[(indices < 0) | (indices >= len(self))]
         rule = f"record number must be in [0, {len(self)})"
@@ -155,7 +146,7 @@ class RecordSet:
         return sha256.hexdigest()
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Returns the file of record `index` and its number within, for messages."""
+        """Returns the file of record `index` and its number there, for messages."""
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.paths[shard], int(index - self._starts[shard])
 
@@ -174,7 +165,7 @@ class RecordSet:
 
 
 def load_borders(paths: Sequence[str]) -> list[np.ndarray]:
-    """Returns `shard_borders` of all shards; remote ones are waited for together."""
+    """Returns `shard_borders` of all shards; remote ones are read concurrently."""
     if not any(map(files.is_remote, paths)):
         return [shard_borders(path) for path in paths]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -182,13 +173,11 @@ def load_borders(paths: Sequence[str]) -> list[np.ndarray]:
 
 
 def shard_borders(path: str) -> np.ndarray:
-    """Returns the byte offsets of the records of a shard, and the size of the file.
+    """Returns the byte offset of each record and the size of the file, `[records + 1]`.
 
-    They are in the sidecar. One that does not describe the file (its last record does
-    not end where the file ends) is ignored, and the file is scanned.
-
-    Returns:
-        int64 `[records + 1]`.
+    The offsets are int64, from the sidecar. A sidecar that does not describe the file
+    (its last record does not end where the file ends) is ignored, and the file is
+    scanned.
 
     Raises:
         DataError: If the file is missing, truncated, or not a TFRecord file.
@@ -223,7 +212,7 @@ def scan(path: str, size: int) -> np.ndarray:
     """Returns the offset of each record by walking over the length headers.
 
     Raises:
-        DataError: If the walk fails; names the record and its byte offset.
+        DataError: If the walk fails; the message names the record and its byte offset.
     """
     at, offsets = 0, []
     with files.reading(path) as file:
@@ -256,12 +245,8 @@ def pack_floats(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
 def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
     """Encodes rows of non-negative integers as packed varints.
 
-    Args:
-        values: int `[sum(lengths)]`. All rows, one after the other.
-        lengths: int `[rows]`. Number of values of each row.
-
-    Returns:
-        The packed bytes of each row.
+    `values` is int `[sum(lengths)]`, all rows one after the other, and `lengths` int
+    `[rows]`. Returns the packed bytes of each row.
     """
     values = np.asarray(values)
     ends = np.cumsum(lengths)
@@ -286,16 +271,15 @@ def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
 
 
 def _key(name: str) -> bytes:
-    """Returns the key of a `Features.feature` map entry and the tag of its value."""
+    """Returns the key of a `Features.feature` entry and the tag of its value."""
     return protobuf.delimited(1, name.encode()) + protobuf.tag(2)
 
 
 def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
     """Returns a serialized `tf.train.Example`.
 
-    Args:
-        entries: Sequence. Key (from `_key`), tag of the kind of list, and packed
-            values; sorted by name.
+    Each entry is the key (from `_key`), the tag of the kind of list, and the packed
+    values; entries are sorted by name.
     """
     parts, total = [], 0
     for key, kind, payload in entries:

@@ -2,8 +2,8 @@
 
 A `Checkpoint` names its tensors as `models.base.weight_names` names the weights of a
 model around a backbone (`backbone/…`, `mlm_head/…`, `sop_head/…`, `classifier/…`), in
-our layouts. A tensor's value is read only when it is needed, so a conversion holds one
-tensor at a time and never two copies of a model.
+our layouts. A tensor's value is read only when needed, so a conversion holds one tensor
+at a time and never two copies of a model.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Tensor:
     Args:
         name: str. Name in the file it comes from.
         shape: tuple of int. Shape of the array that `read` returns.
-        read: callable. Takes no arguments and returns a float32 array.
+        read: callable. Returns a float32 array.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Tensor:
 
     @classmethod
     def of(cls, name: str, array: np.ndarray) -> "Tensor":
-        """Returns a tensor that is already in memory."""
+        """Wraps an array in memory as a tensor."""
         return cls(name, tuple(array.shape), lambda: array)
 
     def map(self, shape: Sequence[int], turn: Callable) -> "Tensor":
@@ -52,11 +52,7 @@ class Tensor:
 
 
 def as_float32(array: np.ndarray, where: str) -> np.ndarray:
-    """Returns a weight as float32.
-
-    Raises:
-        DataError: If it holds anything but floating-point numbers.
-    """
+    """Returns a weight as float32; raises `DataError` if it is not floating-point."""
     # NumPy has no class for bfloat16.
     fits = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
     rule = f"{where}: must hold floating-point numbers"
@@ -84,14 +80,12 @@ class Checkpoint:
         generator: `Checkpoint` or None. The masked LM that an ELECTRA's discriminator
             was trained with, if the same files hold it.
         is_generator: bool. Whether the files say that it is such a masked LM.
-        head_options: dict. Values of the head's `heads.Head.options`, as far as the
-            files say them.
+        head_options: dict. Values of the head's `heads.Head.options` in the files.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
-        tokenizer_options: dict. Its options, as far as the files say them.
+        tokenizer_options: dict. Options of the tokenizer that the files contain.
         untrained: list of str. Canonical names of weights with initial values only.
         unknown: list of str. Names in the files that no table lists.
-        dropped: list of str. Names that are known not to be weights (optimizer slots,
-            counters).
+        dropped: list of str. Names known not to be weights (optimizer slots, counters).
         notes: list of str. What a user should know about the conversion.
         folder: str or None. The local folder, if `path` is a name on a hub.
         origin: str or None. That name with the commit or version that was read.
@@ -142,7 +136,7 @@ class Checkpoint:
 
     @property
     def nets(self) -> dict[str, "Checkpoint"]:
-        """The models in the files, by what their weights' names begin with there."""
+        """The models in the files, by the prefix of their weights' names there."""
         others = {} if self.generator is None else {"generator/": self.generator}
         return {"": self, **others}
 
@@ -153,7 +147,7 @@ class Checkpoint:
         return twin if is_its and head != self.head else self
 
     def without_head(self) -> "Checkpoint":
-        """Returns the encoder, so that a new head is built on it."""
+        """Returns the encoder alone, so that a new head can be built on it."""
         owns, tensors = find(self.head).owns, self.tensors
         return dataclasses.replace(
             self,
@@ -170,10 +164,9 @@ class Checkpoint:
         return "backbone/pooler/kernel" in self.tensors
 
     def make_tokenizer(self):
-        """Returns the tokenizer of the files, which is built by the first call.
+        """Returns the tokenizer of the files, building it on the first call.
 
-        Raises:
-            DataError: If it is missing or has more pieces than the model.
+        Raises `DataError` if it is missing or has more pieces than the model.
         """
         if self._tokenizer is None:
             message = f"{self.path}: holds no tokenizer"
@@ -204,19 +197,14 @@ class Checkpoint:
     def guess_head(self) -> str | None:
         """Returns the head that the tensors are for, if it is unambiguous."""
         has = {name.split("/")[0] for name in self.tensors}
-        known = (*HEADS.values(), *PAIRS.values())
-        rows = [row for row in known if has.issuperset(row.parts)]
+        every_head = (*HEADS.values(), *PAIRS.values())
+        rows = [row for row in every_head if has.issuperset(row.parts)]
         most = max((len(row.parts) for row in rows), default=0)
         names = [row.name for row in rows if len(row.parts) == most]
         return names[0] if len(names) == 1 else None
 
     def set_head(self, values: dict[str, Any], where: str) -> None:
-        """Sets the head, and what a file says about it.
-
-        Args:
-            values: dict. `head`, and possibly `labels`, `problem_type`,
-                `max_seq_length` and the head's options.
-            where: str. Path of the file, for errors.
+        """Sets the head and the other values that a file contains about it.
 
         Raises:
             DataError: If the values are damaged, or do not fit the tensors.
@@ -251,16 +239,15 @@ class Checkpoint:
         self.head_options = numbers
 
     def check_unknown(self, with_heads: bool = True) -> None:
-        """Raises a DataError if there is a tensor that no table lists.
+        """Raises `DataError` if there is a tensor that no table lists.
 
-        Args:
-            with_heads: bool. Whether tensors outside the encoder are refused too.
+        With `with_heads=False`, unknown tensors outside the encoder are tolerated.
         """
-        found = [n for n in self.unknown if with_heads or _IN_ENCODER.match(n)]
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        unlisted = [n for n in self.unknown if with_heads or _IN_ENCODER.match(n)]
+        if unlisted:
+            more = f" and {len(unlisted) - 1} more" if len(unlisted) > 1 else ""
             raise DataError(
-                f"{self.path}: unknown tensor {found[0]}{more} ({self.format} "
+                f"{self.path}: unknown tensor {unlisted[0]}{more} ({self.format} "
                 "format); ignore it by name if it is not a weight of the model"
             )
 
@@ -268,9 +255,8 @@ class Checkpoint:
 def named_head(name: str | None) -> Head:
     """Returns the row of a head, or of the backbone for None.
 
-    Raises:
-        UsageError: If there is no head of that name.
+    Raises `UsageError` if there is no head of that name.
     """
-    known = f"{', '.join(HEADS)}, none or auto"
-    require(name in (None, *HEADS), f"head must be one of {known}", name)
+    names = f"{', '.join(HEADS)}, none or auto"
+    require(name in (None, *HEADS), f"head must be one of {names}", name)
     return find(name)

@@ -14,7 +14,7 @@ from albert_tf.heads import PAIRS, Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
-# Without the pooler, which some heads do without.
+# Without the pooler, which some heads do not use.
 _IN_ENCODER = re.compile("backbone/(?!pooler/)")
 
 
@@ -30,15 +30,14 @@ def build_model(
 ) -> ConfiguredModel:
     """Builds a model and loads its weights, tensor by tensor.
 
-    A line in the log names what the files have and the model has not: as information,
-    since a classifier has no use for the heads of pretraining; as a warning where
-    nothing was to be left out, or weights of the encoder are.
+    The log names weights that are in the files but not in the model: as information,
+    since a classifier does not use the heads of pretraining; as a warning if nothing
+    was to be left out, or weights of the encoder are.
 
     To build it with another config (other dropout rates), set `checkpoint.config`
     first.
 
     Args:
-        checkpoint: `Checkpoint`. An open checkpoint.
         head: str or None. One of `heads.HEADS`, None for the backbone alone, or
             `"auto"` for the checkpoint's head.
         num_labels: int or None. Number of labels of a new classifier; default: the
@@ -50,8 +49,8 @@ def build_model(
         **kwargs: Arguments of the model, such as `dtype`.
 
     Returns:
-        The model. `model.untrained_weights` lists what was not in the checkpoint,
-        `model.labels` and `model.problem_type` are the checkpoint's.
+        The model. `model.untrained_weights` lists the weights missing in the
+        checkpoint; `model.labels` and `model.problem_type` are the checkpoint's.
 
     Raises:
         UsageError: If `head` or `num_labels` is invalid.
@@ -70,7 +69,7 @@ def build_model(
     elif num_labels is not None:
         raise UsageError(f"num_labels: head {head!r} has no labels")
     if head is None or (head == checkpoint.head and not row.uses_pooler):
-        # Keeps a pooler that the checkpoint has, so that no weight is lost.
+        # A pooler in the checkpoint is preserved, so that no weight is lost.
         kwargs.setdefault("add_pooler", checkpoint.has_pooler)
     if head == checkpoint.head:
         kwargs = {**checkpoint.head_options, **kwargs}
@@ -97,7 +96,7 @@ def build_model(
 
 
 def _by_part(names: Sequence[str]) -> str:
-    """Returns the parts of a model that weights belong to, with their numbers."""
+    """Returns the parts of a model that weights belong to, with counts."""
     parts = (re.split("[/.]", name.removeprefix("backbone/"))[0] for name in names)
     counts = collections.Counter(parts).items()
     return ", ".join(f"{part} ({count})" for part, count in counts)
@@ -106,8 +105,7 @@ def _by_part(names: Sequence[str]) -> str:
 def head_of(model: keras.Model | type) -> str | None:
     """Returns the name of the head of a model or its class, None for a backbone.
 
-    Raises:
-        UsageError: If the model is not one of this package's.
+    Raises `UsageError` if the model is not one of this package's.
     """
     kind = model if isinstance(model, type) else type(model)
     rows = (*all_rows(), *PAIRS.values())
@@ -122,10 +120,8 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     """Returns a `Checkpoint` that reads the variables of a model in memory.
 
     Args:
-        model: keras.Model. A backbone or task model.
         tokenizer: `AlbertTokenizer` or None. Tokenizer to write with the model.
-        labels: sequence of str or None. Names of the classes; default: those the
-            model was loaded with.
+        labels: sequence of str or None. Names of the classes; default: `model.labels`.
 
     Raises:
         UsageError: If the number of labels or the vocabulary does not match.
@@ -216,7 +212,7 @@ def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
 def _assign(
     model, checkpoint: Checkpoint, head: str | None, there: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Copies the values; returns the missing weights, and those of `there` not read."""
+    """Assigns values; returns missing weights, and the names in `there` not read."""
     prefix = "backbone/" if head is None else ""
     missing, unread = [], dict.fromkeys(there)
     for name, variable in weight_names(model).items():

@@ -2,10 +2,10 @@
 
 One checkpoint of pretraining holds two models. The discriminator is `electra/…` with
 `discriminator_predictions/…`. The generator is `generator/…` with
-`generator_predictions/…`; the embeddings are those of the discriminator, except if they
-were trained untied, and so is the encoder, if one net was trained for both. There is
-no file with the sizes: the shapes show all but the number of heads, which the original
-derives from `hidden_size`.
+`generator_predictions/…`; it uses the discriminator's embeddings unless they were
+trained untied, and the discriminator's encoder if one net was trained for both. There
+is no file with the sizes: the shapes show all but the number of heads, which the
+original derives from `hidden_size`.
 """
 
 import re
@@ -37,23 +37,21 @@ _HEAD_SIZE = 64
 # The exact function, unlike BERT's.
 ACTIVATIONS = ("gelu",)
 _EMBEDDINGS = "backbone/embeddings/"
-# What fine-tuning adds: layers of each task.
+# Layers that fine-tuning adds for each task.
 _TASKS = re.compile(r"task_specific/([^/]+)/")
 _KERNEL = ("/kernel", "/bias")
 _NORM = ("/gamma", "/beta")
 
 
 def matches(theirs: Mapping[str, Tensor]) -> bool:
-    """Returns whether the tensors of a checkpoint are those of an ELECTRA."""
+    """Returns whether the tensors of a checkpoint belong to an ELECTRA."""
     return f"{_MAIN}/embeddings/word_embeddings" in theirs
 
 
 def name_table(scope: str, embeddings: str) -> Names:
     """Returns the names of a net and of both heads.
 
-    Args:
-        scope: str. That of the encoder, `"electra"` or `"generator"`.
-        embeddings: str. That of the embeddings.
+    The scopes of the encoder and of the embeddings are `"electra"` or `"generator"`.
     """
     return Names(
         tables=f"{embeddings}/embeddings/{{}}",
@@ -81,16 +79,14 @@ def read(
     """Returns the discriminator of a checkpoint, with its generator if it has one.
 
     Args:
-        format: str. Name of the format.
         path: str. What is read, as the user gave it.
-        folder: str. Folder of the checkpoint.
-        theirs: mapping. The tensors by the names in the file.
+        theirs: mapping. The tensors by their names in the file.
         config: `AlbertConfig` or None. Config of the net whose sizes it has.
-        no_weights: compiled pattern. Finds the names of what is not a weight.
+        no_weights: compiled pattern. Matches the names of entries that are not weights.
 
     Raises:
         DataError: If the sizes do not follow from the shapes.
-        UsageError: If the config is that of another model.
+        UsageError: If the config belongs to another model.
     """
     heads = {
         head: {n for n in theirs if n.startswith(stem) and not no_weights.search(n)}
@@ -113,7 +109,7 @@ def read(
     }
     if config is not None and config not in configs.values():
         raise UsageError(f"{path}: config: {_misfit(config, sizes[_MAIN])}")
-    # Everything is the discriminator's but what only the generator reads.
+    # Everything belongs to the discriminator except what only the generator reads.
     left, twin = dict(theirs), None
     if has_both:
         rows = _rows(configs[_GENERATOR], scope, tables)
@@ -173,14 +169,9 @@ def _sizes(
 def _find_config(
     path: str, folder: str, net: str, sizes: dict[str, int], given: AlbertConfig | None
 ) -> AlbertConfig:
-    """Returns the config of a net: the given one, the one we wrote, or by the shapes.
+    """Returns the config of a net: `given` if it fits, the one we wrote, or by shapes.
 
-    Args:
-        path: str. What is read, for errors.
-        folder: str. Folder of the checkpoint.
-        net: str. `"electra"` or `"generator"`.
-        sizes: dict. Its sizes.
-        given: `AlbertConfig` or None. Taken if it is that of this net.
+    The net is `"electra"` or `"generator"`; `path` is used in errors.
     """
     if given is not None and not _misfit(given, sizes):
         return given
@@ -203,23 +194,23 @@ def _config_name(net: str) -> str:
 
 
 def _misfit(config: AlbertConfig, sizes: dict[str, int]) -> str:
-    """Returns what in a config contradicts the tensors; empty if it fits them."""
+    """Returns the contradiction between a config and the tensors; empty if they fit."""
     plain = config.replace(sharing="none", inner_group_num=1)
     if config.layer_table() != plain.layer_table():
         return f"sharing must be 'none', received {config.sharing!r}"
     for name, value in {"family": FAMILY, **sizes}.items():
-        if (found := getattr(config, name)) != value:
-            return f"{name} must be {value!r} by the tensors, received {found!r}"
+        if (value_here := getattr(config, name)) != value:
+            return f"{name} must be {value!r} by the tensors, received {value_here!r}"
     return ""
 
 
 def _leave_out_tasks(checkpoint: Checkpoint) -> None:
-    """Moves the layers of tasks to what is left out, and says so."""
-    found = {name: _TASKS.match(name) for name in checkpoint.unknown}
-    tasks = sorted({match[1] for match in found.values() if match})
+    """Moves the layers of tasks to the dropped names, and adds a note."""
+    matches_of = {name: _TASKS.match(name) for name in checkpoint.unknown}
+    tasks = sorted({match[1] for match in matches_of.values() if match})
     if tasks:
-        checkpoint.unknown = [name for name in found if not found[name]]
-        checkpoint.dropped += [name for name in found if found[name]]
+        checkpoint.unknown = [name for name in matches_of if not matches_of[name]]
+        checkpoint.dropped += [name for name in matches_of if matches_of[name]]
         checkpoint.notes.append(
             f"{checkpoint.format}: fine-tuned on {', '.join(tasks)}; the encoder is "
             "read, the layers of the task are left out, as the heads here have others"
@@ -229,15 +220,14 @@ def _leave_out_tasks(checkpoint: Checkpoint) -> None:
 def tensors_of(checkpoint: Checkpoint, format: str) -> dict[str, Tensor]:
     """Returns the tensors of a model, and of its generator, by the original's names.
 
-    Raises:
-        UsageError: If the original cannot express a net.
+    Raises `UsageError` if the original cannot express a net.
     """
-    known = (None, _DISCRIMINATOR, _MASKED_LM)
+    heads = (None, _DISCRIMINATOR, _MASKED_LM)
     rule = (
         f"{format}: the original's heads for tasks have other layers; of an ELECTRA it "
         "stores a discriminator, a masked_lm and the encoder (--head=none)"
     )
-    require(checkpoint.head in known, rule, checkpoint.head)
+    require(checkpoint.head in heads, rule, checkpoint.head)
     result = _renamed(checkpoint, format, _MAIN, _MAIN)
     _note_heads(checkpoint, _MAIN, checkpoint.config, format)
     twin = checkpoint.generator
@@ -275,7 +265,7 @@ def _renamed(
 def _note_heads(
     checkpoint: Checkpoint, net: str, config: AlbertConfig, format: str
 ) -> None:
-    """Notes a number of heads that the original would not guess."""
+    """Adds a note if the original would derive another number of heads."""
     heads, D = max(1, config.hidden_size // _HEAD_SIZE), config.hidden_size
     if config.num_attention_heads != heads:
         checkpoint.notes.append(
@@ -286,7 +276,7 @@ def _note_heads(
 
 
 def _are_equal(first: Checkpoint, second: Checkpoint, stem: str) -> bool:
-    """Returns whether the tensors whose names begin with a stem are the same bits."""
+    """Returns whether the tensors with a prefix are equal bit for bit."""
     names = {name for name in first.tensors if name.startswith(stem)}
     others = {name for name in second.tensors if name.startswith(stem)}
     return names == others and all(
@@ -297,7 +287,7 @@ def _are_equal(first: Checkpoint, second: Checkpoint, stem: str) -> bool:
 
 
 def write_configs(checkpoint: Checkpoint, out: FolderWriter) -> None:
-    """Writes what the shapes do not show, such as heads and dropout, for this package.
+    """Writes sizes that the shapes do not show, such as heads, for this package.
 
     The original has no such files, and ignores them.
     """

@@ -1,4 +1,4 @@
-"""Reads torch's files of tensors. Nothing in a pickle is ever run."""
+"""Reads torch's files of tensors, without ever running code from a pickle."""
 
 import re
 from collections.abc import Mapping
@@ -13,9 +13,8 @@ from albert_tf.errors import DataError, require
 def load(path: str) -> dict[str, Tensor]:
     """Unpickles the tensors of a state dict, as float32.
 
-    Raises:
-        DataError: If torch is not installed, or the file holds anything but dense
-            tensors of real numbers with values.
+    Raises `DataError` if torch is not installed, or the file holds anything but dense
+    tensors of real numbers with values.
     """
     try:
         import torch
@@ -27,9 +26,9 @@ def load(path: str) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, Mapping):
             raise ValueError(f"contains a {type(state).__name__}")
-    # torch raises all that its parser runs into: UnpicklingError, EOFError and more.
+    # torch raises any error of its parser: UnpicklingError, EOFError and others.
     except Exception as e:
-        # The rest of that message is how to run it.
+        # The rest of the message explains how to run the file.
         unwanted = re.search(r"GLOBAL (\S+)", str(e))
         first = str(e).split("\n")[0][:200]
         reason = f"holds {unwanted[1]}" if unwanted else first

@@ -167,8 +167,7 @@ class Ranked(NamedTuple):
     Attributes:
         score: float64 `[B, K]`. Probability of each answer.
         count: int64 `[B]`. Number of answers.
-        place: int64 `[B]`. Rank of "no answer"; the answers from that rank on follow
-        it.
+        place: int64 `[B]`. Rank of "no answer"; answers from that rank on follow it.
         none: float64 `[B]`. Probability of "no answer".
         null: float64 `[B]`. Its null score.
     """

@@ -50,8 +50,8 @@ class MultipleChoice(predictor.Predictor):
             question: str or sequence of `N` str. Read before each choice.
 
         Returns:
-            A list of dicts: `choice`, `index` (its number, from 0) and `score`. For a
-            sequence of contexts, a list of such lists.
+            A list of dicts: `choice`, `index` (from 0) and `score`. For a sequence of
+            contexts, a list of such lists.
 
         Raises:
             UsageError: If an argument is not of these types, or there are no choices.
@@ -92,7 +92,7 @@ class MultipleChoice(predictor.Predictor):
             rows, answers.predictions.tolist(), answers.probabilities, strict=True
         ):
             scores = [float(score) for score in scores]
-            # What `predict` would choose comes first even where rounding makes a tie.
+            # The choice of `predict` comes first even where rounding makes a tie.
             order = sorted(range(len(row)), key=lambda j: (-scores[j], j != best))
             results.append(
                 [{"choice": row[j], "index": j, "score": scores[j]} for j in order]

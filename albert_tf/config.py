@@ -181,10 +181,10 @@ class AlbertConfig:
         require(D % N == 0, multiple, D, N, error=ValueError)
         require(groups <= L, fewer, groups, L, error=ValueError)
         require(L * inner <= MAX_BLOCKS, most, L, inner, error=ValueError)
-        rule = "position_offset must be the tokenizer's pad_id + 1 for the family "
-        rule += "'roberta', else 0"
+        expected = "position_offset must be the tokenizer's pad_id + 1 for the family "
+        expected += "'roberta', else 0"
         fits = (self.position_offset > 0) == (self.family == "roberta")
-        require(fits, rule, self.position_offset, error=ValueError)
+        require(fits, expected, self.position_offset, error=ValueError)
         if self.family is None:
             object.__setattr__(self, "family", self._derived_family())
         elif self.family == "bert" and self._derived_family() != "bert":
@@ -206,8 +206,8 @@ class AlbertConfig:
                 `electra_albert_base`; ELECTRA's presets are the discriminators.
             **changes: Fields to set differently, as in `replace`.
         """
-        known = f"preset must be one of {', '.join(PRESETS)}"
-        require(name in PRESETS, known, name, error=ValueError)
+        expected = f"preset must be one of {', '.join(PRESETS)}"
+        require(name in PRESETS, expected, name, error=ValueError)
         return cls(**PRESETS[name]).replace(**changes)
 
     @classmethod
@@ -448,12 +448,12 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
     D = max(1, round(config.hidden_size * size))
     L = max(1, round(config.num_hidden_layers * layers))
     count = max(1, D // config.head_size)
-    rule = (
+    expected = (
         f"generator_size={size}: hidden_size of the generator must be a multiple of "
         f"its number of heads, {count} (of about {config.head_size} as in the "
         "discriminator)"
     )
-    require(D % count == 0, rule, D)
+    require(D % count == 0, expected, D)
     return config.replace(
         hidden_size=D,
         intermediate_size=max(1, round(config.intermediate_size * size)),

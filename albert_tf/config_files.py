@@ -143,15 +143,15 @@ def _family(values: dict[str, Any], kind: str) -> str | None:
     if kind == ORIGINAL:
         return guessed
     if model_type := values.get("model_type"):
-        known = f"model_type must be {' or '.join(FAMILIES)}"
-        require(model_type in FAMILIES, known, model_type, error=ValueError)
+        expected = f"model_type must be {' or '.join(FAMILIES)}"
+        require(model_type in FAMILIES, expected, model_type, error=ValueError)
         return model_type
     # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
     classes = values.get("architectures")
     for name in classes if isinstance(classes, list) else ():
-        known = f"architectures must be of {' or '.join(FAMILIES)}"
+        expected = f"architectures must be of {' or '.join(FAMILIES)}"
         match = _CLASS.match(str(name))
-        require(match, known, name, error=ValueError)
+        require(match, expected, name, error=ValueError)
         guessed = guessed if match[1] == "Bert" else match[1].lower()
     return guessed
 
@@ -170,9 +170,9 @@ def _set_positions(result: dict[str, Any], values: dict[str, Any]) -> None:
     """Sets the positions of a RoBERTa, whose file counts the rows of the table."""
     pad_id = values.get("pad_token_id", 1)
     rows = values.get("max_position_embeddings", 512)
-    rule = "pad_token_id must be an integer of at least 0"
-    require(type(pad_id) is int and pad_id >= 0, rule, pad_id, error=ValueError)
-    rule = f"max_position_embeddings must be an integer above {pad_id + 1}"
-    require(type(rows) is int and rows > pad_id + 1, rule, rows, error=ValueError)
+    expected = "pad_token_id must be an integer of at least 0"
+    require(type(pad_id) is int and pad_id >= 0, expected, pad_id, error=ValueError)
+    expected = f"max_position_embeddings must be an integer above {pad_id + 1}"
+    require(type(rows) is int and rows > pad_id + 1, expected, rows, error=ValueError)
     result["position_offset"] = pad_id + 1
     result["max_position_embeddings"] = rows - pad_id - 1

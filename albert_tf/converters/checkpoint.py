@@ -55,8 +55,8 @@ def as_float32(array: np.ndarray, where: str) -> np.ndarray:
     """Returns a weight as float32; raises `DataError` if it is not floating-point."""
     # NumPy has no class for bfloat16.
     fits = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    rule = f"{where}: must hold floating-point numbers"
-    require(fits, rule, array.dtype.name, error=DataError)
+    expected = f"{where}: must hold floating-point numbers"
+    require(fits, expected, array.dtype.name, error=DataError)
     return array.astype(np.float32, copy=False)
 
 

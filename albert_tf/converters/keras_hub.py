@@ -191,10 +191,10 @@ def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
     require(family in ("albert", "bert"), f"{NAME} has no family like this", family)
     config = as_groups(checkpoint.config, NAME, "integer")
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    rule = f"{NAME}: num_hidden_layers must be a multiple of num_hidden_groups"
-    require(layers % groups == 0, rule, layers, groups)
-    rule = f"{NAME} computes gelu_new only: hidden_act"
-    require(config.hidden_act == "gelu_new", rule, config.hidden_act)
+    expected = f"{NAME}: num_hidden_layers must be a multiple of num_hidden_groups"
+    require(layers % groups == 0, expected, layers, groups)
+    expected = f"{NAME} computes gelu_new only: hidden_act"
+    require(config.hidden_act == "gelu_new", expected, config.hidden_act)
     message = f"{NAME} cannot express share_layer_norm=False"
     require(config.share_layer_norm, message)
     notes = checkpoint.notes

@@ -176,8 +176,8 @@ def _count_labels(checkpoint: Checkpoint, head: Head, asked: int | None) -> int:
     if checkpoint.has_classifier_of(head.name):
         stored = checkpoint.num_labels
     fits = asked is None or stored in (None, asked)
-    rule = f"num_labels: the {head.name} of {checkpoint.path} has {stored}"
-    require(fits, rule, asked)
+    expected = f"num_labels: the {head.name} of {checkpoint.path} has {stored}"
+    require(fits, expected, asked)
     return stored or asked or 2
 
 
@@ -205,8 +205,8 @@ def _check_present(checkpoint: Checkpoint, name: str, is_there: bool) -> None:
 
 def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
     where, shape = f"{checkpoint.path}: {tensor.name}", tuple(shape)
-    rule = f"{where} must have shape {shape} by the config"
-    require(tensor.shape == shape, rule, tensor.shape, error=DataError)
+    expected = f"{where} must have shape {shape} by the config"
+    require(tensor.shape == shape, expected, tensor.shape, error=DataError)
 
 
 def _assign(

@@ -281,8 +281,8 @@ def _check_push(push_to: str, path: str | os.PathLike, format: str) -> None:
     hubs.check_upload(push_to)
     expected = f"one of {', '.join(_FORMATS)}, whose files may be downloaded again"
     require(format in _FORMATS, f"push_to: format must be {expected}", format)
-    rule = "push_to: needs a folder on this machine"
-    require(not files.is_remote(path), rule, str(path))
+    demand = "push_to: needs a folder on this machine"
+    require(not files.is_remote(path), demand, str(path))
 
 
 def model_card(

@@ -73,8 +73,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     checkpoint.set_head(model, config_path)
     exits = checkpoint.head_options.get("num_exits")
     most = config.num_hidden_layers - 1
-    rule = f"num_exits must be {most}, one for each layer but the last"
-    require(exits in (None, most), f"{config_path}: {rule}", exits, error=DataError)
+    expected = f"num_exits must be {most}, one for each layer but the last"
+    require(exits in (None, most), f"{config_path}: {expected}", exits, error=DataError)
     if f"{GENERATOR}/{CONFIG}" in listed:
         checkpoint.generator = read(files.join(path, GENERATOR))
     return checkpoint

@@ -47,8 +47,8 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
                 "supported"
             )
         shape = tuple(part.get_shape())
-        rule = f"{path}: tensor {name[:200]!r}: must have at most {_MOST_AXES} axes"
-        require(len(shape) <= _MOST_AXES, rule, len(shape), error=DataError)
+        expected = f"{path}: tensor {name[:200]!r}: must have at most {_MOST_AXES} axes"
+        require(len(shape) <= _MOST_AXES, expected, len(shape), error=DataError)
         tensors[name] = Tensor(name, shape, lambda n=name: _read(file, n, path))
     return tensors
 
@@ -102,8 +102,8 @@ def write(f: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str
     f.write(text)
     for name, tensor in tensors.items():
         array = np.asarray(tensor.read(), "<f4", order="C")
-        rule = f"{name}: expected shape {tensor.shape}"
-        require(array.shape == tensor.shape, rule, array.shape, error=DataError)
+        expected = f"{name}: expected shape {tensor.shape}"
+        require(array.shape == tensor.shape, expected, array.shape, error=DataError)
         # GFile accepts only bytes, not a view of the array.
         f.write(array.tobytes())
         del array  # before the next one is read

@@ -155,13 +155,13 @@ def check_layers(config: AlbertConfig, names: Names, format: str, kind: str) -> 
     not share weights, and the embeddings be projected as in the family.
     """
     plain = config.replace(sharing="none", inner_group_num=1)
-    rule = f"{format}: {kind}'s layers share no weights: sharing and inner_group_num"
+    demand = f"{format}: {kind}'s layers share no weights: sharing and inner_group_num"
     fits = config.layer_table() == plain.layer_table()
-    require(fits, rule, config.sharing, config.inner_group_num)
+    require(fits, demand, config.sharing, config.inner_group_num)
     differ = config.embedding_size != config.hidden_size
     differ = differ and PROJECTION in names.layers
-    rule = f"{format}: {kind} needs embedding_projection={differ}"
-    require(config.has_embedding_projection == differ, rule, not differ)
+    demand = f"{format}: {kind} needs embedding_projection={differ}"
+    require(config.has_embedding_projection == differ, demand, not differ)
 
 
 def read_checkpoint(

@@ -361,8 +361,8 @@ def _read_head(checkpoint: Checkpoint, folder: str) -> None:
     shown = checkpoint.head
     fitting = _CLASSIFIERS if shown in _CLASSIFIERS else (shown,)
     expected = f"one of {', '.join(map(str, fitting))} by the tensors' names"
-    rule, name = f"{path}: head must be {expected}", values.get("head")
-    require(name in fitting, rule, name, error=DataError)
+    demand, name = f"{path}: head must be {expected}", values.get("head")
+    require(name in fitting, demand, name, error=DataError)
     checkpoint.set_head(values, path)
 
 
@@ -395,8 +395,8 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
     The masked LM's weights are in every table. Classifiers of texts, tokens or choices
     have the same names.
     """
-    known = f"{NAME} names only the families {', '.join(_FAMILIES)} and electra"
-    require(config.family in _FAMILIES, known, config.family)
+    expected = f"{NAME} names only the families {', '.join(_FAMILIES)} and electra"
+    require(config.family in _FAMILIES, expected, config.family)
     names, has_shared_norms = _FAMILIES[config.family], config.share_layer_norm
     if config.family == "albert":
         config = as_groups(config, "tf1", "original")

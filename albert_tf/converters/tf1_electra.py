@@ -152,8 +152,8 @@ def _sizes(
     shapes = []
     for name in (*tables, kernel):
         shape = theirs[name].shape if name in theirs else ()
-        rule = f"{path}: the sizes follow from {name}, which must have two dimensions"
-        require(len(shape) == 2, rule, shape, error=DataError)
+        demand = f"{path}: the sizes follow from {name}, which must have two dimensions"
+        require(len(shape) == 2, demand, shape, error=DataError)
         shapes.append(shape)
     return {
         "vocab_size": shapes[0][0],

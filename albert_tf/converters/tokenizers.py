@@ -67,8 +67,8 @@ def write_file(
         )
     # Readers of the format would take the text of added tokens for words.
     added = [token["content"] for token in tokenizer.added_tokens]
-    rule = f"{format} cannot store added tokens; write albert_tf's format"
-    require(not added, rule, *added[:1])
+    expected = f"{format} cannot store added tokens; write albert_tf's format"
+    require(not added, expected, *added[:1])
     out.write(names[tokenizer.file_name], tokenizer.model)
     out.write_json(OPTION_FILE, library_options(tokenizer))
 

@@ -21,7 +21,7 @@ def load(path: str) -> dict[str, Tensor]:
     except ImportError:
         message = "a torch file needs torch (pip install albert_tf[peers])"
         raise DataError(f"{path}: {message}; safetensors does not") from None
-    rule = f"{path}: not a torch file of tensors"
+    expected = f"{path}: not a torch file of tensors"
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, Mapping):
@@ -32,12 +32,12 @@ def load(path: str) -> dict[str, Tensor]:
         unwanted = re.search(r"GLOBAL (\S+)", str(e))
         first = str(e).split("\n")[0][:200]
         reason = f"holds {unwanted[1]}" if unwanted else first
-        raise DataError(f"{rule}: {reason}") from None
+        raise DataError(f"{expected}: {reason}") from None
     for name, value in state.items():
         shown = f"{str(name)[:100]!r}"
         is_tensor = isinstance(value, torch.Tensor)
         kind = type(value).__name__
-        require(is_tensor, f"{rule}: {shown} must be one", kind, error=DataError)
+        require(is_tensor, f"{expected}: {shown} must be one", kind, error=DataError)
         odd = value.is_meta or value.is_quantized or value.is_nested
         odd = odd or value.is_complex() or value.layout != torch.strided
         kind = f"{value.layout}, {value.dtype} on {value.device}"

@@ -86,14 +86,14 @@ def check_operations(path: str | os.PathLike) -> set[str]:
     # Calls of the graph's own functions are listed under the functions' names.
     operations = {node.op for node in nodes} - {one.signature.name for one in functions}
     strangers = ", ".join(sorted(operations - ALLOWED_OPS))
-    rule = f"{path}: operations that are not allowed: {strangers}"
-    require(not strangers, rule, error=DataError)
+    expected = f"{path}: operations that are not allowed: {strangers}"
+    require(not strangers, expected, error=DataError)
     for model in {n.attr["model"].s for n in nodes if n.op == _SENTENCEPIECE}:
         sentencepiece.check(model, files.join(path, MODEL_FILE))
     for one in functions:
-        rule = f"{path}: {one.signature.name} is jit-compiled, which a default "
-        rule += "TensorFlow Serving refuses"
-        require(not one.attr["_XlaMustCompile"].b, rule, error=DataError)
+        expected = f"{path}: {one.signature.name} is jit-compiled, which a default "
+        expected += "TensorFlow Serving refuses"
+        require(not one.attr["_XlaMustCompile"].b, expected, error=DataError)
     return operations
 
 
@@ -189,8 +189,8 @@ def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DataError(f"{file}: not the manifest of an exported model") from None
     for name in listed:
-        rule = f"{file}: names a file outside the folder: {name!r}"
-        require(not _leaves(name), rule, error=DataError)
+        expected = f"{file}: names a file outside the folder: {name!r}"
+        require(not _leaves(name), expected, error=DataError)
     return listed
 
 

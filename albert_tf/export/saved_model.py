@@ -35,8 +35,8 @@ EXITS_PICTURE = "assets.extra/exits.png"
 def check_backend() -> None:
     """Raises `UsageError` if Keras was not started with TensorFlow."""
     backend = keras.backend.backend()
-    rule = "export: needs Keras on TensorFlow, without the variable KERAS_BACKEND"
-    require(backend == "tensorflow", rule, backend)
+    expected = "export: needs Keras on TensorFlow, without the variable KERAS_BACKEND"
+    require(backend == "tensorflow", expected, backend)
 
 
 def export_saved_model(
@@ -195,8 +195,8 @@ def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
         ("top_k", top_k is not None, head.has_masked_lm),
     ):
         require(fits or not is_set, f"{name}: {kind} has no use for it")
-    rule = f"answering: {kind} has no use for {', '.join(map(str, answering))}"
-    require(head.answers_spans or not answering, rule)
+    expected = f"answering: {kind} has no use for {', '.join(map(str, answering))}"
+    require(head.answers_spans or not answering, expected)
 
 
 def checked_length(

@@ -92,9 +92,9 @@ def accuracy_check(
     )
     # Metrics of questions are already percentages.
     drop = (before - after) * (1.0 if HEADS[predictor.head].answers_spans else 100.0)
-    rule = f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
-    rule += f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
-    require(drop <= max_drop, rule, error=DataError)
+    expected = f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
+    expected += f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
+    require(drop <= max_drop, expected, error=DataError)
     return {
         "metric": name,
         "examples": len(examples),

@@ -64,8 +64,8 @@ class Embedder(predictor.Loadable):
         from albert_tf.models.backbone import AlbertBackbone
 
         backbone = getattr(model, "backbone", model)
-        rule = f"model must have an encoder, received {type(model).__name__}"
-        require(isinstance(backbone, AlbertBackbone), rule)
+        expected = f"model must have an encoder, received {type(model).__name__}"
+        require(isinstance(backbone, AlbertBackbone), expected)
         predictor.check_fits(backbone, tokenizer)
         predictor.check_count("batch_size", batch_size)
         longest = backbone.config.max_position_embeddings

@@ -120,8 +120,8 @@ def check_curve(
     if not path:
         return
     ElasticClassifier(predictor.model)  # raises if the model has no exits
-    rule = "exits_curve: measures one split; choose with --split, received "
-    require(len(splits) == 1, f"{rule}{', '.join(splits)}")
+    expected = "exits_curve: measures one split; choose with --split, received "
+    require(len(splits) == 1, f"{expected}{', '.join(splits)}")
     files.check_new("exits_curve", _picture(path), overwrite)
 
 

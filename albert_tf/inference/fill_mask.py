@@ -56,10 +56,10 @@ class FillMask(predictor.Loadable):
         self, model: "keras.Model", tokenizer: Tokenizer, batch_size: int = 32
     ):
         predictor.check_fits(model, tokenizer)
-        rule = "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer)"
+        expected = "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer)"
         kind = type(model).__name__
         has_head = getattr(model, "mlm_head", None) is not None
-        require(has_head, f"{rule}, received {kind}")
+        require(has_head, f"{expected}, received {kind}")
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size

@@ -73,16 +73,16 @@ class Output:
         """
         noun, endings = _ENDINGS[self.answers]
         *most, last = (f".{name}" for name in endings)
-        rule = f"output_file: {noun} are written as {', '.join(most)} or {last}"
-        require(self.ending in endings, f"{rule}, received {self.path}")
+        expected = f"output_file: {noun} are written as {', '.join(most)} or {last}"
+        require(self.ending in endings, f"{expected}, received {self.path}")
         if self.ending == "npy":
-            rule = "id_column: an .npy file holds vectors alone; write .jsonl or "
-            require(not self.named, f"{rule}.parquet")
+            expected = "id_column: an .npy file holds vectors alone; write .jsonl or "
+            require(not self.named, f"{expected}.parquet")
         files.check_new("output_file", self.path, overwrite=True)
         if self.ending == "parquet":
-            rule = f"output_file: {self.path}: writing parquet needs pyarrow: "
+            expected = f"output_file: {self.path}: writing parquet needs pyarrow: "
             there = importlib.util.find_spec("pyarrow")
-            require(there, f"{rule}pip install albert_tf[parquet]")
+            require(there, f"{expected}pip install albert_tf[parquet]")
 
     def existing(self) -> list[str]:
         """Returns the output files that already exist."""

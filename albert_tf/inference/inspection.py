@@ -152,9 +152,9 @@ class _Inspector:
         """Returns the token ids of a text, cut to the longest row but not at a mask."""
         tokenizer, room = self.tokenizer, self.longest - 2
         ids = tokenizer.encode_masked(text)
-        rule = f"text: a mask lies behind max_seq_length={self.longest}, which cuts"
+        expected = f"text: a mask lies behind max_seq_length={self.longest}, which cuts"
         shown = text if len(text) <= 60 else f"{text[:57]}..."
-        require(tokenizer.mask_id not in ids[room:], rule, shown)
+        require(tokenizer.mask_id not in ids[room:], expected, shown)
         return [tokenizer.cls_id, *ids[:room], tokenizer.sep_id]
 
     def states_of(self, texts, rows, top_k) -> dict[str, Any]:
@@ -167,8 +167,8 @@ class _Inspector:
             length = inputs.rounded_length(len(row), self.longest, steps()["step"])
             states = np.concatenate(forward(_batch(row, length)))[:, : len(row)]
             states = states.astype(np.float64)
-            rule = f"{self.path}: its states are not finite; its weights are damaged"
-            require(np.isfinite(states).all(), rule, error=DataError)
+            demand = f"{self.path}: its states are not finite; its weights are damaged"
+            require(np.isfinite(states).all(), demand, error=DataError)
             sums = sums + transitions(states).sum(axis=-1)
             places = np.flatnonzero(np.equal(row, self.tokenizer.mask_id))
             if len(places) and not self.no_answers:

@@ -65,8 +65,8 @@ class MultipleChoice(predictor.Predictor):
         rows = [choices] if single else list(choices)
         count = len(contexts)
         for name, values in (("question", questions), ("choices", rows)):
-            rule = f"{name}: expected as many as contexts, {count}, received "
-            require(len(values) == count, f"{rule}{len(values)}")
+            expected = f"{name}: expected as many as contexts, {count}, received "
+            require(len(values) == count, f"{expected}{len(values)}")
         for i, row in enumerate(rows):
             name = "choices" if single else f"choices[{i}]"
             predictor.check_list(name, row)

@@ -146,16 +146,16 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
     own = find(checkpoint.head)
     is_other = own.has_classifier and find(head).has_classifier
     is_other = is_other and not checkpoint.has_classifier_of(head)
-    rule = f"{checkpoint.path}: is a {own.name}, not a {head}; albert_tf."
-    require(not is_other, f"{rule}{_CLASSES.get(own.answers)} loads it")
+    expected = f"{checkpoint.path}: is a {own.name}, not a {head}; albert_tf."
+    require(not is_other, f"{expected}{_CLASSES.get(own.answers)} loads it")
     return head
 
 
 def check_fits(model: "keras.Model", tokenizer: Tokenizer) -> None:
     """Raises `UsageError` if the tokenizer has more tokens than the model."""
     most = model.config.vocab_size
-    rule = f"tokenizer: expected at most vocab_size={most} tokens, as the model has"
-    require(tokenizer.vocab_size <= most, rule, tokenizer.vocab_size)
+    expected = f"tokenizer: expected at most vocab_size={most} tokens, as the model has"
+    require(tokenizer.vocab_size <= most, expected, tokenizer.vocab_size)
 
 
 def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
@@ -166,8 +166,8 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
     if isinstance(texts, str | bytes):
         return [texts]
     several = isinstance(texts, Iterable) and not isinstance(texts, Mapping | Set)
-    rule = f"{name} must be a string or a list of strings"
-    require(several, f"{rule}, received {type(texts).__name__}")
+    expected = f"{name} must be a string or a list of strings"
+    require(several, f"{expected}, received {type(texts).__name__}")
     texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str | bytes):
@@ -199,8 +199,8 @@ def check_list(name: str, value: Any) -> None:
 def check_count(name: str, value: Any) -> None:
     """Raises `UsageError` if an argument is not a positive integer."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    rule = f"{name} must be a positive integer, received {value!r:.80}"
-    require(is_integer and value >= 1, rule)
+    expected = f"{name} must be a positive integer, received {value!r:.80}"
+    require(is_integer and value >= 1, expected)
 
 
 class Predictor(Loadable):
@@ -263,8 +263,8 @@ class Predictor(Loadable):
         if type(self) is not Predictor:
             names = [HEADS[head].load_class().__name__ for head in self.heads]
             expected = f"an {' or '.join(names)}"
-        rule = f"model must be {expected}, received {type(model).__name__}"
-        require(self.head in self.heads, rule)
+        demand = f"model must be {expected}, received {type(model).__name__}"
+        require(self.head in self.heads, demand)
         check_fits(model, tokenizer)
         tokenizer = tokenizer.for_segments(model.config.num_segments)
         check_count("batch_size", batch_size)
@@ -373,10 +373,10 @@ class Predictor(Loadable):
         for name, values in outputs.items():
             if np.isfinite(values).all():
                 continue
-            rule = f"{self.model.name}: its {name} are not finite; its weights are "
-            rule += "damaged, or training diverged"
-            require(not self.checks_finite, rule, error=DataError)
-            logging.warning("%s", rule)
+            expected = f"{self.model.name}: its {name} are not finite; its weights are "
+            expected += "damaged, or training diverged"
+            require(not self.checks_finite, expected, error=DataError)
+            logging.warning("%s", expected)
         return outputs
 
 
@@ -426,8 +426,8 @@ def _task_of(model: Any, head: str | None, name: str) -> Task:
             **{fact: getattr(model, fact, None) for fact in facts},
         )
         task = saved.task_of(named, head, kind, name)
-    rule = f"task: {task.name} has {len(task.labels)} labels, received a model with "
-    require(len(task.labels) == model.num_labels, f"{rule}{model.num_labels}")
+    demand = f"task: {task.name} has {len(task.labels)} labels, received a model with "
+    require(len(task.labels) == model.num_labels, f"{demand}{model.num_labels}")
     return task
 
 

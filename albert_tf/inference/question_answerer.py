@@ -98,8 +98,8 @@ class QuestionAnswerer(predictor.Predictor):
         elif isinstance(question, str | bytes):
             questions *= len(contexts)
         count = len(questions)
-        rule = f"context: expected one text, or one for each of {count} questions"
-        require(len(contexts) == count, rule, len(contexts))
+        expected = f"context: expected one text, or one for each of {count} questions"
+        require(len(contexts) == count, expected, len(contexts))
         if not questions:
             return []
         answers = self.answers(ask(questions, contexts, self.unanswerable))

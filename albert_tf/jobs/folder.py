@@ -101,8 +101,8 @@ class Workplace:
         record = files.read_record(self.join(_SETTINGS))
         claimed = record.pop(_CLAIMED, [])
         names = isinstance(claimed, list) and all(isinstance(x, str) for x in claimed)
-        rule = f"{self.join(_SETTINGS)}: {_CLAIMED} must be a list of names"
-        require(names, rule, claimed, error=DataError)
+        expected = f"{self.join(_SETTINGS)}: {_CLAIMED} must be a list of names"
+        require(names, expected, claimed, error=DataError)
         return record, claimed
 
     def claim(self, paths: Sequence[str]) -> None:
@@ -167,8 +167,8 @@ class Workplace:
 
     def _read(self, index: int) -> tuple[dict[str, Any], bytes]:
         path = self._name(index)
-        rule = f"{path}: missing; the same command makes it again"
-        require(files.exists(path), rule, error=DataError)
+        expected = f"{path}: missing; the same command makes it again"
+        require(files.exists(path), expected, error=DataError)
         line, _, content = files.read_bytes(path).partition(b"\n")
         try:
             header = files.from_json(line)
@@ -201,8 +201,8 @@ def split_evenly(total: int, count: int) -> list[tuple[int, int]]:
 
 def _check_new(existing: Sequence[str], overwrite: bool) -> None:
     names = ", ".join(existing[:1])
-    rule = f"output_file: {names} exists already; give --overwrite or another name"
-    require(overwrite or not existing, rule)
+    expected = f"output_file: {names} exists already; give --overwrite or another name"
+    require(overwrite or not existing, expected)
 
 
 def _is_ours(name: str) -> bool:

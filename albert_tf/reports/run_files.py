@@ -260,8 +260,8 @@ def _report(path: str) -> Mapping[str, Any]:
     complete = isinstance(lengths, Mapping) and all(
         isinstance(one, Mapping) and names <= one.keys() for one in lengths.values()
     )
-    rule = f"{files.join(path, REPORT_FILE)}: must be the report of a run: lengths"
-    require(complete, rule, error=DataError)
+    expected = f"{files.join(path, REPORT_FILE)}: must be the report of a run: lengths"
+    require(complete, expected, error=DataError)
     return report
 
 

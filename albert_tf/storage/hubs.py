@@ -109,8 +109,8 @@ def upload(folder: str, name: str, message: str) -> str:
 
 def _parse(name: str) -> tuple[str, str | None]:
     match = _HF_NAME.fullmatch(name.removeprefix(HUGGING_FACE))
-    rule = f"{name}: expected hf://owner/name or hf://name, and perhaps @revision"
-    require(match is not None and ".." not in name, rule)
+    expected = f"{name}: expected hf://owner/name or hf://name, and perhaps @revision"
+    require(match is not None and ".." not in name, expected)
     return match[1], match[2]
 
 
@@ -142,8 +142,8 @@ def _from_hugging_face(name: str, repository: str, revision: str | None) -> Down
             )
             if not set(wanted).isdisjoint(os.listdir(folder)):
                 break
-    rule = f"{name}: has neither {WEIGHTS[0]} nor {TORCH_WEIGHTS}"
-    require(not set(wanted).isdisjoint(os.listdir(folder)), rule, error=DataError)
+    expected = f"{name}: has neither {WEIGHTS[0]} nor {TORCH_WEIGHTS}"
+    require(not set(wanted).isdisjoint(os.listdir(folder)), expected, error=DataError)
     return Download(folder, f"{HUGGING_FACE}{repository}@{os.path.basename(folder)}")
 
 
@@ -175,9 +175,9 @@ def _line(error: BaseException) -> str:
 
 def _from_kaggle(name: str) -> Download:
     handle = name.removeprefix(KAGGLE)
-    rule = f"{name}: expected kaggle://owner/model/keras/variation or "
-    rule += "kaggle://owner/model/keras/variation/version"
-    require(_KAGGLE_NAME.fullmatch(handle) and ".." not in handle, rule)
+    expected = f"{name}: expected kaggle://owner/model/keras/variation or "
+    expected += "kaggle://owner/model/keras/variation/version"
+    require(_KAGGLE_NAME.fullmatch(handle) and ".." not in handle, expected)
     # kagglehub logs to stdout, where commands write their results.
     with contextlib.redirect_stdout(sys.stderr):
         try:

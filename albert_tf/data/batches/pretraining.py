@@ -204,8 +204,8 @@ class PretrainingData:
             f"global_batch_size must be a positive multiple of {num_input_pipelines=}",
             global_batch_size,
         )
-        rule = f"input_pipeline_id must be in [0, {pipelines})"
-        require(0 <= input_pipeline_id < pipelines, rule, input_pipeline_id)
+        expected = f"input_pipeline_id must be in [0, {pipelines})"
+        require(0 <= input_pipeline_id < pipelines, expected, input_pipeline_id)
         require(start_step >= 0, "start_step must not be negative", start_step)
         num_rows = global_batch_size // pipelines
 

@@ -155,8 +155,8 @@ class Corpus:
         if self.named:
             parts = [(i, name) for name, s in self.named.items() for i in s.inputs]
         for part, named in parts:
-            rule = "--input_file: a TOML file of sources must be the only input"
-            require(not part.endswith(".toml"), rule, part)
+            expected = "--input_file: a TOML file of sources must be the only input"
+            require(not part.endswith(".toml"), expected, part)
             kind = part.partition(":")[0]
             is_file, matches = kind not in ("tfds", "docstrings"), [part]
             if is_file:
@@ -173,8 +173,8 @@ class Corpus:
                 is_new = path not in names
                 self.counts["inputs_repeated"] += is_file and not is_new
                 _, other = names.setdefault(path, (kind, named))
-                rule = f"input_file: {path}: must be in one source"
-                require(other == named, rule, other, named, error=DataError)
+                expected = f"input_file: {path}: must be in one source"
+                require(other == named, expected, other, named, error=DataError)
         require(names, "input_file: must name an input", inputs)
         return [
             self._source(path, kind)._replace(part_of=named)
@@ -297,6 +297,6 @@ def _docstring_limit(name: str) -> int | None:
         return None
     key, _, value = option.partition("=")
     fits = key == "max_bytes" and value.isdigit()
-    rule = "input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>'"
-    require(fits, rule, name)
+    expected = "input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>'"
+    require(fits, expected, name)
     return int(value)

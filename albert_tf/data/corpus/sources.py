@@ -141,23 +141,23 @@ def _read_toml(path: str) -> dict[str, NamedSource]:
     sources = {}
     for name, table in tables.items():
         is_table = isinstance(table, dict) and NAMED.fullmatch(f"{name}=x")
-        rule = f"{path}: must have a table for each source, such as [news], with a "
-        rule += "name of letters, digits, '.', '_' and '-'"
-        require(is_table, rule, name, error=DataError)
+        expected = f"{path}: must have a table for each source, such as [news], with a "
+        expected += "name of letters, digits, '.', '_' and '-'"
+        require(is_table, expected, name, error=DataError)
         for key in table:
             hint = did_you_mean(key, _KEYS)
-            rule = f"{path}: [{name}] can have input_file and weight{hint}"
-            require(key in _KEYS, rule, key, error=DataError)
+            expected = f"{path}: [{name}] can have input_file and weight{hint}"
+            require(key in _KEYS, expected, key, error=DataError)
         inputs = table.get("input_file")
         listed = [inputs] if isinstance(inputs, str) else inputs
         are_paths = isinstance(listed, list) and all(
             isinstance(one, str) and one for one in listed
         )
-        rule = f"{path}: [{name}] input_file must be a path or a list of them"
-        require(listed and are_paths, rule, inputs, error=DataError)
+        expected = f"{path}: [{name}] input_file must be a path or a list of them"
+        require(listed and are_paths, expected, inputs, error=DataError)
         weight = table.get("weight")
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        rule = f"{path}: [{name}] weight must be a number"
-        require(weight is None or is_number, rule, weight, error=DataError)
+        expected = f"{path}: [{name}] weight must be a number"
+        require(weight is None or is_number, expected, weight, error=DataError)
         sources[name] = NamedSource(tuple(listed), weight)
     return sources

@@ -89,8 +89,8 @@ class MaskingConfig:
             value = getattr(self, name)
             is_positive = isinstance(value, int) and value >= 1
             require(is_positive, f"{name} must be a positive integer", value)
-        rule = f"max_ngram must be at most {_MAX_NGRAM}"
-        require(self.max_ngram <= _MAX_NGRAM, rule, self.max_ngram)
+        expected = f"max_ngram must be at most {_MAX_NGRAM}"
+        require(self.max_ngram <= _MAX_NGRAM, expected, self.max_ngram)
         fits = 0 < self.masked_lm_prob < 1
         require(fits, "masked_lm_prob must be in (0, 1)", self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
@@ -164,8 +164,8 @@ class VocabInfo:
 
     def __post_init__(self):
         wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
-        rule = f"special ids must be in [0, {self.vocab_size})"
-        require(not wrong, rule, *wrong[:1])
+        expected = f"special ids must be in [0, {self.vocab_size})"
+        require(not wrong, expected, *wrong[:1])
         require(
             len(self.text_ids()),
             f"a vocabulary needs tokens of text, received {self.vocab_size} tokens of "

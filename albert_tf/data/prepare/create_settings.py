@@ -152,6 +152,6 @@ class CreateSettings(CorpusSettings):
         number, length = self.max_predictions_per_seq, self.max_seq_length
         if number is None:
             return most_predictions(length, self.masked_lm_prob)
-        rule = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
-        require(number <= length, rule, number)
+        demand = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
+        require(number <= length, demand, number)
         return number

@@ -112,8 +112,8 @@ class PairConfig:
         if self.short_seq_prob is None:
             object.__setattr__(self, "short_seq_prob", self.rules.short_seq_prob)
         fits = 8 <= self.max_seq_length <= MAX_SEQ_LENGTH
-        rule = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
-        require(fits, rule, self.max_seq_length)
+        expected = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
+        require(fits, expected, self.max_seq_length)
 
     @property
     def rules(self) -> Policy:

@@ -55,8 +55,8 @@ def are_records(pattern: str) -> bool:
     if not first or first.endswith(_ENDINGS):
         return bool(first)
     matches = [*streams.glob(first), *of_prefix(first)]
-    rule = f"{pattern}: no such file or folder, and no record file begins with it"
-    require(matches or files.exists(pattern), rule, error=DataError)
+    expected = f"{pattern}: no such file or folder, and no record file begins with it"
+    require(matches or files.exists(pattern), expected, error=DataError)
     return any(path.endswith(_ENDINGS) for path in matches)
 
 

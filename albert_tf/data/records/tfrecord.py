@@ -114,8 +114,8 @@ class RecordSet:
         """Returns serialized examples by index in the whole set, in any order."""
         indices = np.asarray(indices, np.int64).reshape(-1)
         wrong = indices[(indices < 0) | (indices >= len(self))]
-        rule = f"record number must be in [0, {len(self)})"
-        require(not len(wrong), rule, *wrong[:1].tolist())
+        expected = f"record number must be in [0, {len(self)})"
+        require(not len(wrong), expected, *wrong[:1].tolist())
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         numbers = indices - self._starts[shards]
         self._files.expect(shards.tolist())
@@ -190,9 +190,9 @@ def shard_borders(path: str) -> np.ndarray:
     if len(data) % 8 == 0 and _describes(path, offsets, size):
         return np.append(offsets, size)
     scanned = scan(path, size)
-    rule = f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
-    rule += "its index lists: the file is truncated (if that is intended, remove "
-    require(len(scanned) >= len(offsets), f"{rule}{sidecar})", error=DataError)
+    demand = f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
+    demand += "its index lists: the file is truncated (if that is intended, remove "
+    require(len(scanned) >= len(offsets), f"{demand}{sidecar})", error=DataError)
     return np.append(scanned, size)
 
 

@@ -433,14 +433,12 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
 
     As in the original's `get_generator_config`, which assumes heads of 64 and a
     feed-forward of `4 D`: heads keep their size, with at least one head, and the
-    feed-forward keeps its share.
+    feed-forward keeps its share. Raises `UsageError` if a share is not in (0, 16], or
+    the heads do not divide the size.
 
     Args:
         size: float. Share of `hidden_size` and `intermediate_size`.
         layers: float. Share of `num_hidden_layers`.
-
-    Raises:
-        UsageError: If a share is not in (0, 16], or the heads do not divide the size.
     """
     for name, share in (("generator_size", size), ("generator_layers", layers)):
         require(share > 0, f"{name} must be positive", share)

@@ -77,11 +77,9 @@ def dialect_of(values: dict[str, Any]) -> str:
 def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
     """Translates the content of a config JSON to `AlbertConfig` fields.
 
-    `known` holds the names of the fields.
-
-    Raises:
-        ValueError: If a size is missing, a key is unknown (Hugging Face's files
-            may have additional keys), or the config describes another model.
+    `known` holds the names of the fields. Raises `ValueError` if a size is missing, a
+    key is unknown (Hugging Face's files may have additional keys), or the config
+    describes another model.
     """
     if not isinstance(values, dict):
         raise ValueError(f"expected a JSON object, received {type(values).__name__}")

@@ -56,7 +56,6 @@ def require(
         condition: Anything with a truth value.
         expectation: str. The file, flag or argument, and its constraint.
         *received: The actual values, if the message is to show them.
-        error: type. Class of the error.
     """
     if not condition:
         values = " and ".join(map(repr, received))

@@ -63,7 +63,6 @@ def draw_lengths(lengths: np.ndarray, dpi: int = 120, unit: str = "example") -> 
 
     Args:
         lengths: int `[S + 1]`. Numbers of examples of length 0, 1, ... S.
-        unit: str. Noun of the things that have these lengths.
     """
     size = len(lengths) - 1
     figure = new_figure(6, 3)

@@ -248,15 +248,13 @@ def problem_type_of(model: Any) -> str:
     """Returns the meaning of a text classifier's logits.
 
     The model's `problem_type` determines it. Without one, a model with a single label
-    is a regression model, since the softmax of a single logit is always 1.
+    is a regression model, since the softmax of a single logit is always 1. Raises
+    `UsageError` if `problem_type` is something else.
 
     Returns:
         str. `"regression"` (the logits are the predicted values),
         `"multi_label_classification"` (a sigmoid for each label) or
         `"single_label_classification"` (a softmax over all labels).
-
-    Raises:
-        UsageError: If `problem_type` is something else.
     """
     problem_type = getattr(model, "problem_type", None)
     if problem_type is None:

@@ -114,11 +114,9 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
     docstring records the command, the hardware and the result. The file is executed:
     load only files that you trust.
 
-    Returns the values by field name; all keys must belong to `settings`.
-
-    Raises:
-        DataError: If the file is missing, fails, names an unknown setting, or gives a
-            value of the wrong type.
+    Returns the values by field name; all keys must belong to `settings`. Raises
+    `DataError` if the file is missing, fails, names an unknown setting, or gives a
+    value of the wrong type.
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -149,8 +147,7 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
 def checked(values: dict, settings: type) -> dict[str, Any]:
     """Returns values by the names of fields of a dataclass; lists become tuples.
 
-    Raises:
-        DataError: If there is no such field, or a value does not have its type.
+    Raises `DataError` if there is no such field, or a value does not have its type.
     """
     kinds = {field.name: field.type for field in dataclasses.fields(settings)}
     unknown = sorted(str(name) for name in values if name not in kinds)

@@ -89,7 +89,6 @@ def help_text(
 
     Args:
         main: callable. Function whose module docstring introduces the command.
-        program: str. Path of the command's file.
         full: bool. Whether to list all flags, including those of libraries.
         arguments: str. Name of the positional arguments, if any.
     """

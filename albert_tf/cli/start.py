@@ -69,10 +69,8 @@ def use_backend(backend: str, deterministic: bool | None = None) -> None:
     """Chooses the backend of Keras, which is not imported yet.
 
     `backend` is "tensorflow" or "jax". If `deterministic`, XLA leaves out operations on
-    a GPU that add in any order.
-
-    Raises:
-        UsageError: If it is not installed, or the user has chosen another one.
+    a GPU that add in any order. Raises `UsageError` if it is not installed, or the user
+    has chosen another one.
     """
     chosen = os.environ.setdefault(_BACKEND, backend)
     rule = f"--backend={backend}: the environment variable {_BACKEND} names another one"

@@ -26,13 +26,11 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
 
     The head is left out if ELECTRA's computes something else and the encoder is useful
     without it, as after pretraining; the notes say so, and state the model's size.
+    Raises `UsageError` if ELECTRA cannot express the encoder, or a head that is needed.
 
     Args:
         checkpoint: `Checkpoint`. It stays open, because tensors are read later.
         is_chosen: bool. Whether the user named the head, which is then never left out.
-
-    Raises:
-        UsageError: If ELECTRA cannot express the encoder, or a head that is needed.
     """
     old = checkpoint.config
     rule = f"{NAME}: a layer is one block, inner_group_num must be 1"

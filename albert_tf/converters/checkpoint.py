@@ -65,14 +65,11 @@ class Checkpoint:
     """A model as stored in files.
 
     Args:
-        format: str. Name of the format it was read from.
         path: str. Path, for errors, as the user gave it.
-        config: `AlbertConfig`. The encoder.
         tensors: dict. Canonical name to `Tensor`.
         head: str or None. One of `heads.HEADS`, or None for a bare encoder.
         also: tuple of str. Other heads that the classifier may be, if the files do
             not record which one it is.
-        labels: list of str or None. Names of the classes.
         problem_type: str or None. `"regression"`, `"single_label_classification"` or
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
@@ -206,8 +203,7 @@ class Checkpoint:
     def set_head(self, values: dict[str, Any], where: str) -> None:
         """Sets the head and the other values that a file contains about it.
 
-        Raises:
-            DataError: If the values are damaged, or do not fit the tensors.
+        Raises `DataError` if the values are damaged, or do not fit the tensors.
         """
         row, count = find(values.get("head")), self.num_labels
         rule = f"{where}: a {row.name} needs classifier/kernel, which the weights lack"

@@ -38,9 +38,10 @@ def convert_checkpoint(
 ) -> "parity.Report":
     """Converts a checkpoint; the target appears only if both sides agree.
 
+    Raises `DataError` if tensors are left over or numbers differ, and `UsageError` if
+    an argument is invalid.
+
     Args:
-        source: path. Anything that `from_pretrained` reads.
-        target: path. Folder to create.
         format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`
             or `"electra"`: an ELECTRA in Hugging Face's format that
             computes the same, with the shared weights copied to every layer.
@@ -56,14 +57,9 @@ def convert_checkpoint(
         ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
             both sides, `"peer"` also runs the peer library of each side.
-        overwrite: bool. Whether an existing model folder may be replaced.
 
     Returns:
         The `parity.Report`, also written next to the weights.
-
-    Raises:
-        DataError: If tensors are left over or numbers differ.
-        UsageError: If an argument is invalid.
     """
     require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
     require(format in TARGETS, f"format must be one of {', '.join(TARGETS)}", format)
@@ -110,12 +106,11 @@ def select(
 ) -> Checkpoint:
     """Returns the part of a checkpoint that a head needs.
 
+    Raises `DataError` if a tensor of the head is missing and not allowed to be.
+
     Args:
         head: str or None. Head to select; `"auto"` for the checkpoint's.
         allowed: compiled pattern or None. Names of layers that may be missing.
-
-    Raises:
-        DataError: If a tensor of the head is missing and not allowed to be.
     """
     generator = checkpoint.generator if head == "auto" else None
     head = checkpoint.head if head == "auto" else head

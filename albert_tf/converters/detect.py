@@ -38,7 +38,8 @@ def open_checkpoint(
 
     Opening unpacks an archive or hashes a folder's files. A command should therefore
     open a path once, and take the config, labels, tokenizer (`make_tokenizer`) and
-    model (`keras_model.build_model`) from it inside a `with` statement.
+    model (`keras_model.build_model`) from it inside a `with` statement. Raises
+    `DataError` if there is not exactly one format, or its files are damaged.
 
     Args:
         path: path. A folder, an archive, a checkpoint's prefix, the folder of a
@@ -51,9 +52,6 @@ def open_checkpoint(
 
     Returns:
         The `Checkpoint`; `build_model` rejects its `unknown` tensors.
-
-    Raises:
-        DataError: If there is not exactly one format, or its files are damaged.
     """
     path = os.fspath(path)
     if format is not None:
@@ -178,10 +176,8 @@ def extract(path: str, folder: str) -> str:
     """Unpacks regular files and folders, and nothing else, into an empty folder.
 
     Returns the folder with the files: the archive's own top folder if it has one.
-
-    Raises:
-        DataError: If the archive is damaged, holds a link, a device or a path that
-            leads outside, or is too large.
+    Raises `DataError` if the archive is damaged, holds a link, a device or a path that
+    leads outside, or is too large.
     """
     if files.is_remote(path):
         raise DataError(f"{path}: an archive must be on this machine to be unpacked")

@@ -61,7 +61,6 @@ class Family(Names):
     """Holds Hugging Face's names for one family; `FAMILIES` lists them all.
 
     Args:
-        layers: mapping. See `Names`.
         mlm_bias: str. Name of the masked LM's bias.
         decoder: str. Name of the masked LM's output layer, whose weights are tied.
         class_prefix: str. Prefix of its class names; in lower case, its `model_type`

@@ -35,7 +35,8 @@ def build_model(
     was to be left out, or weights of the encoder are.
 
     To build it with another config (other dropout rates), set `checkpoint.config`
-    first.
+    first. Raises `UsageError` if `head` or `num_labels` is invalid, and `DataError` if
+    a weight of the encoder is missing or has another shape, or a tensor is unknown.
 
     Args:
         head: str or None. One of `heads.HEADS`, None for the backbone alone, or
@@ -46,16 +47,10 @@ def build_model(
         report: callable. Receives one line that names the weights with initial values,
             if there are any; default: a warning in the log.
         keep_head: bool. Whether the weights of the checkpoint's head may be used.
-        **kwargs: Arguments of the model, such as `dtype`.
 
     Returns:
         The model. `model.untrained_weights` lists the weights missing in the
         checkpoint; `model.labels` and `model.problem_type` are the checkpoint's.
-
-    Raises:
-        UsageError: If `head` or `num_labels` is invalid.
-        DataError: If a weight of the encoder is missing or has another shape, or a
-            tensor is unknown.
     """
     is_auto = head == "auto"
     checkpoint.check_unknown(with_heads=is_auto)
@@ -119,12 +114,11 @@ def head_of(model: keras.Model | type) -> str | None:
 def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     """Returns a `Checkpoint` that reads the variables of a model in memory.
 
+    Raises `UsageError` if the number of labels or the vocabulary does not match.
+
     Args:
         tokenizer: `AlbertTokenizer` or None. Tokenizer to write with the model.
         labels: sequence of str or None. Names of the classes; default: `model.labels`.
-
-    Raises:
-        UsageError: If the number of labels or the vocabulary does not match.
     """
     head = head_of(model)
     prefix = "backbone/" if head is None else ""

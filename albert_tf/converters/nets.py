@@ -77,19 +77,17 @@ def main_of(checkpoint: Checkpoint) -> Checkpoint:
 def join(main: Checkpoint, pair: str, options: Mapping[str, Any]) -> Checkpoint:
     """Returns the initial state of the two nets of a pair.
 
+    Raises `UsageError` if the generator has another vocabulary or other sizes than the
+    arguments specify.
+
     Args:
         main: `Checkpoint`. An encoder or the discriminator, perhaps with its generator.
             Without one, the generator's own weights are missing.
         pair: str. A name of `heads.PAIRS`.
-        options: mapping. Arguments of the pair.
 
     Returns:
         `Checkpoint`. Tied embeddings and a shared encoder are the discriminator's.
         Disentangled embeddings leave the discriminator's effective ones unchanged.
-
-    Raises:
-        UsageError: If the generator has another vocabulary or other sizes than the
-            arguments specify.
     """
     generator, own = main.generator, dict(main.tensors)
     inner: dict[str, Tensor] = {}

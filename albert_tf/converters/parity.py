@@ -52,11 +52,6 @@ class Report:
     """A conversion's parity report.
 
     Args:
-        source: str. Path that was read.
-        target: str. Path that was written.
-        source_format: str. Format of the source.
-        target_format: str. Format of the target.
-        head: str or None. Head that was converted.
         parameters: int. Number of values in the matched tensors.
         matched: list of dict. For every tensor our name, the names on both sides, the
             shape, and whether the values are equal bit for bit.

@@ -56,9 +56,8 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
 def read_sharded(index: str | os.PathLike) -> dict[str, Tensor]:
     """Reads the headers of the files that a `….safetensors.index.json` lists.
 
-    Raises:
-        DataError: If the index is invalid, names a file outside its folder, or
-            disagrees with a file about its tensors.
+    Raises `DataError` if the index is invalid, names a file outside its folder, or
+    disagrees with a file about its tensors.
     """
     content = files.read_record(index)
     try:

@@ -97,7 +97,6 @@ def rows_of(
         layers: mapping. Our names of layers to theirs.
         dense: tuple of str. Their suffixes for the kernel and the bias.
         norm: tuple of str. Their suffixes for gamma and beta.
-        transpose: bool. Whether kernels are transposed.
     """
     rows = []
     for ours, theirs in layers.items():
@@ -176,7 +175,6 @@ def read_checkpoint(
     """Returns a `Checkpoint` of the tensors in files.
 
     Args:
-        path: str. What is read, as the user gave it.
         head: str or None. The head, for when the tensors do not show it.
         rows: iterable of `Row`. Rows of all weights that the model may have.
         theirs: mapping. The tensors by their names in the files.
@@ -206,14 +204,12 @@ def rename(
 def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
     """Describes a model as ALBERT's config does, by groups of equal layers.
 
-    `rule` is the `group_rule` of the format.
+    `rule` is the `group_rule` of the format. Raises `UsageError` if the model cannot be
+    described that way.
 
     Returns:
         A config with the sharing `"all"`. Each layer that shares nothing becomes a
         group of its own. The names of the weights do not change.
-
-    Raises:
-        UsageError: If the model cannot be described that way.
     """
     if config.sharing == "none":
         layers = config.num_hidden_layers
@@ -282,14 +278,13 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
     """Returns the checkpoint as one of a larger encoder.
 
     It must stay open, because tensors are read later. All new weights are copies.
+    Raises `UsageError` if the weights do not fit; the message names the fields or
+    layers.
 
     Args:
         config: `AlbertConfig`. The larger encoder: at least as many layers, and in
             each of the first ones the weights of the checkpoint's layer. It may
             differ in `GROWABLE` only.
-
-    Raises:
-        UsageError: If the weights do not fit; the message names the fields or layers.
     """
     old = checkpoint.config
     others = {k: v for k, v in differences(old, config).items() if k not in GROWABLE}

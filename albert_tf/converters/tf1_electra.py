@@ -78,15 +78,13 @@ def read(
 ) -> Checkpoint:
     """Returns the discriminator of a checkpoint, with its generator if it has one.
 
+    Raises `DataError` if the sizes do not follow from the shapes, and `UsageError` if
+    the config belongs to another model.
+
     Args:
-        path: str. What is read, as the user gave it.
         theirs: mapping. The tensors by their names in the file.
         config: `AlbertConfig` or None. Config of the net whose sizes it has.
         no_weights: compiled pattern. Matches the names of entries that are not weights.
-
-    Raises:
-        DataError: If the sizes do not follow from the shapes.
-        UsageError: If the config belongs to another model.
     """
     heads = {
         head: {n for n in theirs if n.startswith(stem) and not no_weights.search(n)}

@@ -133,16 +133,15 @@ def choose_tokenizer(
 ) -> Tokenizer:
     """Returns the tokenizer to use with the weights of a checkpoint.
 
+    Raises `UsageError` if the user's tokenizer or an option contradicts the checkpoint,
+    and `DataError` if there is no tokenizer, or a file is not a tokenizer.
+
     Args:
         checkpoint: `Checkpoint`. Its own tokenizer is the default.
         tokenizer: `Tokenizer`, path or None. A path is loaded with the options of the
             checkpoint.
         do_lower_case: bool or None. Option to set if the checkpoint does not have it.
         keep_accents: bool or None. The same.
-
-    Raises:
-        UsageError: If the user's tokenizer or an option contradicts the checkpoint.
-        DataError: If there is no tokenizer, or a file is not a tokenizer.
     """
     stored = checkpoint.tokenizer_options
     recorded = {name: stored[name] for name in OPTIONS if name in stored}

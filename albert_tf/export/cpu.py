@@ -33,9 +33,8 @@ def has_bfloat16() -> bool:
 def check(precision: str, will_run: bool) -> None:
     """Warns if a model of a precision will be slow here, and rejects what may abort.
 
-    Raises:
-        UsageError: If `will_run` and the precision is bfloat16 on an x86 CPU without
-            AVX-512: oneDNN may end the process, and no caller could catch that.
+    Raises `UsageError` if `will_run` and the precision is bfloat16 on an x86 CPU
+    without AVX-512: oneDNN may end the process, and no caller could catch that.
     """
     sets = flags()
     if precision == "float32" or sets & _NATIVE:

@@ -180,7 +180,6 @@ def read_outputs(
     """Returns the candidates of rows.
 
     Args:
-        outputs: dict. Outputs of the model for the rows.
         padding_mask: int32 `[R, T]`.
         n_best_size: int. Number of starts and of ends, for the 2-logit head.
     """

@@ -46,13 +46,11 @@ def answering_of(
 ) -> Answering:
     """Returns the options of answering, by default as in `QuestionAnswerer`.
 
+    Raises `UsageError` if the sizes leave no room for a text, or an option is unknown.
+
     Args:
         model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
-        max_seq_length: int or None. Maximum length of a row.
         given: mapping. Other fields of `Answering` to change.
-
-    Raises:
-        UsageError: If the sizes leave no room for a text, or an option is unknown.
     """
     task = saved.task_of(model, head_of(model), None)
     given = {name: value for name, value in given.items() if value is not None}
@@ -283,10 +281,7 @@ def outputs(found: Found, ranked: Ranked, codes: tf.RaggedTensor, has_null: bool
     """Returns the outputs of the signature.
 
     Args:
-        found: `Found`.
-        ranked: `Ranked`. Ranking of the same answers.
         codes: ragged int32 `[B, None]`. The characters of the texts.
-        has_null: bool. Whether to return the null score.
     """
     most = found.score.shape[1]
     slot = tf.range(most, dtype=tf.int64)

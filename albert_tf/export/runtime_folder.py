@@ -61,6 +61,9 @@ def export_for_runtime(
     (`TokensGraph` describes the inputs and outputs). The folder also contains the
     tokenizer, a manifest with the measurements, and `example.py`, which runs the model
     without TensorFlow. A batch must not be empty. Returns the path of the folder.
+    Raises `UsageError` if the folder exists, a package is not installed, or an argument
+    does not fit the model, and `DataError` if the model cannot be converted, or its
+    outputs differ.
 
     Args:
         path: str or path. The folder to write, local or remote.
@@ -76,11 +79,6 @@ def export_for_runtime(
         check: callable or None. Called with a function that runs the written model,
             before the folder appears; its result goes into the manifest, and an
             error that it raises ends the export with nothing written.
-
-    Raises:
-        UsageError: If the folder exists, a package is not installed, or an argument
-            does not fit the model.
-        DataError: If the model cannot be converted, or its outputs differ.
     """
     saved_model.check_backend()
     runtime = find_runtime(format, quantization)

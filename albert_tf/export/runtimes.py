@@ -109,7 +109,6 @@ class TokensGraph:
 
         Args:
             rows: int. Number of rows; three choices each in multiple choice.
-            size: int. Tokens in a row.
             full: bool. Whether no row is padded.
         """
         shape = (rows, 3, size) if self.head.input_rank == 3 else (rows, size)

@@ -240,7 +240,6 @@ def describe(
 
     Args:
         labels: Sequence of str or None. Names of its labels that replace its own.
-        length: int. Longer texts are cut.
         packages: iterable of str. Names besides TensorFlow and Keras.
     """
     head = find(head_of(model))
@@ -328,11 +327,8 @@ def read_exits(
     """Reads measurements that `evaluate --exits_curve` wrote for a model.
 
     Measurements of other weights are ignored if they are in the model folder. Returns
-    the numbers and the picture.
-
-    Raises:
-        DataError: If the file is damaged.
-        UsageError: If it is about other weights.
+    the numbers and the picture. Raises `DataError` if the file is damaged, and
+    `UsageError` if it is about other weights.
     """
     if path is None:
         return None, None

@@ -35,10 +35,8 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
     """Returns the content of each file by its path next to the model's folder.
 
     The path is the folder that holds the versions; its last name becomes the model's.
-
-    Raises:
-        UsageError: If the name cannot be a model's, or a file of the same name with
-            another content exists.
+    Raises `UsageError` if the name cannot be a model's, or a file of the same name with
+    another content exists.
     """
     path = os.fspath(path).rstrip("/")
     remote = files.is_remote(path)

@@ -64,8 +64,9 @@ def make_signatures(
     They also have `embed(text)`, which returns these, `embed_layer(text, layer)`, and
     `preprocess(text)`, which returns the model inputs. A classifier has
     `classify(inputs)` for TensorFlow Serving's Classify API, unless it is a regression
-    model. A masked LM or pretrainer has
-    `masked_lm(token_ids, lengths, segment_ids, mask_positions)` and `fill_mask(text)`.
+    model. A masked LM or pretrainer has `masked_lm(token_ids, lengths, segment_ids,
+    mask_positions)` and `fill_mask(text)`. Raises `UsageError` if labels or `top_k` do
+    not fit.
 
     Args:
         labels: Sequence of str or None. Names of the `C` labels.
@@ -75,9 +76,6 @@ def make_signatures(
             int32 `[B]`; in any case there are the signatures of
             `_elastic_signatures`. The Classify API allows no third output.
         answering: `Answering` or None. Options of a model that answers questions.
-
-    Raises:
-        UsageError: If labels or `top_k` do not fit.
     """
     head = find(head_of(model))
     if head.answers_spans:

@@ -375,7 +375,6 @@ def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:
     Args:
         before: int64 `[P + 1]`. Number of tokens before each word.
         splits: int64 `[B + 1]`. Words of each sentence.
-        room: int. Number of tokens of a row.
     """
     ends = splits[1:]
     # For a row that starts with each word, the first word that does not fit.

@@ -46,12 +46,10 @@ def labelled_check(
 ) -> Callable[[Run], dict[str, Any]] | None:
     """Returns `accuracy_check` on the examples that settings name, or None.
 
-    Args:
-        model: keras.Model. The model before its conversion.
-        eval_file: str. A file with examples, instead of the task's dev set.
+    Raises `DataError` if there are no labelled examples.
 
-    Raises:
-        DataError: If there are no labelled examples.
+    Args:
+        eval_file: str. A file with examples, instead of the task's dev set.
     """
     if not (eval_file or data.data_dir):
         return None
@@ -73,17 +71,15 @@ def accuracy_check(
 ) -> dict[str, Any]:
     """Compares a converted model with the predictor's model, before its conversion.
 
+    Raises `DataError` if the metric falls by more.
+
     Args:
         examples: Labelled examples of the task's family.
         max_drop: float. Tolerated drop, in points (hundredths), of the metric by which
             fine-tuning selects models.
-        run: callable. Runs the converted model.
 
     Returns:
         dict: the name of the metric, its values and the drop in points.
-
-    Raises:
-        DataError: If the metric falls by more.
     """
     name, encoded = predictor.task.selecting_metric, predictor.encoded(examples)
     before, after = (

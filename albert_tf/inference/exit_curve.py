@@ -38,9 +38,10 @@ def measure_exits(
 ) -> dict[str, Any]:
     """Measures metric and time with each number of layers and under several rules.
 
+    Raises `UsageError` if the model has no exits.
+
     Args:
         predictor: `Predictor`. Of a text classifier with exits, without a rule.
-        examples: Labelled examples of its task.
         rounds: int. Number of timings; the whole model and all rules take turns.
         max_timed: int. Approximate number of rows to time, at most one batch more, in
             batches spread evenly over the lengths.
@@ -53,9 +54,6 @@ def measure_exits(
         below the whole model's, the fastest one, or None. A point has the rule
         (`exit`), the mean number of layers, the metric, and `time`, the share of the
         whole model's time: the median over the rounds.
-
-    Raises:
-        UsageError: If the model has no exits.
     """
     model = predictor.model
     ElasticClassifier(model)  # raises if the model has no exits

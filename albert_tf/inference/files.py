@@ -138,15 +138,12 @@ def answer_rows(
 ) -> "Progress":
     """Writes the answers of a model folder to rows of any number.
 
+    Raises `UsageError` if something is in the way of the output, or the model has no
+    such answers, and `DataError` if a row cannot be used.
+
     Args:
         open_source: callable. Returns the examples; called after the immediate checks.
         settings: dict. Settings that determine the examples, ready for JSON.
-        overwrite: bool. Whether an existing output may be replaced.
-
-    Raises:
-        UsageError: If something is in the way of the output, or the model has no such
-            answers.
-        DataError: If a row cannot be used.
     """
     bulk = bulk or BulkSettings()
     bulk.check_runner()

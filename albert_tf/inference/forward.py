@@ -64,10 +64,8 @@ def use_one_thread_per_call(num_calls: int) -> None:
 def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
     """Returns the function of batches that a `Predictor` calls.
 
-    `exit` is the rule by which a text classifier stops early, if any.
-
-    Raises:
-        UsageError: If the model cannot follow the rule.
+    `exit` is the rule by which a text classifier stops early, if any. Raises
+    `UsageError` if the model cannot follow the rule.
     """
     import keras
 
@@ -124,7 +122,6 @@ def compile_encoder(
     returns. A graph frees a tensor after its last use and skips unused outputs.
 
     Args:
-        model: keras.Model. `AlbertBackbone`, or a model that has one.
         compute: callable. From a dict of int32 tensors to tensors.
         ranks: mapping. Keys of the dict, and the ranks of the tensors; or the keys of
             matrices.

@@ -122,11 +122,9 @@ class Loadable:
 def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:
     """Returns the head to build from an open checkpoint, before weights are read.
 
-    `heads` names the acceptable heads; see `Loadable`.
-
-    Raises:
-        UsageError: If a part of the head has no weights at all.
-        DataError: If the encoder holds an unknown tensor.
+    `heads` names the acceptable heads; see `Loadable`. Raises `UsageError` if a part of
+    the head has no weights at all, and `DataError` if the encoder holds an unknown
+    tensor.
     """
     checkpoint.check_unknown(with_heads=False)
     head = checkpoint.head if checkpoint.head in heads else heads[0]
@@ -385,16 +383,14 @@ def find_task(
 ) -> Task:
     """Returns the task that a `Predictor` of a model has, without reading its weights.
 
-    A wrong path, model or task is thus an error before a large model is loaded.
+    A wrong path, model or task is thus an error before a large model is loaded. Raises
+    `UsageError` if the files do not contain a fine-tuned model, or it is not one for
+    the task, or rows of that length are impossible, and `DataError` if the files are
+    missing or damaged.
 
     Args:
         name: str. Name of another task to use the model for.
         max_seq_length: int or None. Length of rows to check.
-
-    Raises:
-        UsageError: If the files do not contain a fine-tuned model, or it is not one
-            for the task, or rows of that length are impossible.
-        DataError: If the files are missing or damaged.
     """
     with open_checkpoint(path) as checkpoint:
         head = choose_head(checkpoint, _HEADS)

@@ -65,11 +65,9 @@ class Workplace:
         A stopped job with the same settings is continued, and replaces the files that
         it has claimed. `existing` lists existing output files. They must be listed
         before, because TensorFlow's ram:// mistakes the folder made here for a file.
-
-        Raises:
-            UsageError: If there is the output of another run, or its parts, and
-                `overwrite` is not set; or, in any case, if another process works on it,
-                or the folder holds files that no run has written.
+        Raises `UsageError` if there is the output of another run, or its parts, and
+        `overwrite` is not set; or, in any case, if another process works on it, or the
+        folder holds files that no run has written.
         """
         with locked_workplace(self.path):
             self._prepare(existing, overwrite)

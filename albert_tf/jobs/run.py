@@ -71,7 +71,6 @@ def open_runner(
 
     Args:
         num_workers: int. 1 for this process alone. At most one per job is started.
-        num_threads: int. Number of threads of each worker.
         on_rows: callable. Called with numbers of rows; negative if work was lost.
         flag: str. Name of the flag that sets `num_workers`, for messages.
 

@@ -34,7 +34,6 @@ def model_card(
     """Returns the card of a pretrained model, whose numbers were measured in its run.
 
     Args:
-        metrics: Lines of `metrics.jsonl`.
         keeps_masks: bool. Whether the records contain the masks, so that the run's
             masking settings had no effect.
         skipped: Entries of `skipped_batches.json`: batches that were left out.

@@ -175,7 +175,6 @@ def draw_curves(
             out.
         metric: str. Name of the metric that selects the checkpoint; "" for
             pretraining, whose accuracies are drawn.
-        best_step: int. Step of the selected checkpoint, or None.
     """
     names = list(dict.fromkeys(name for _, name, weight in curves if not weight))
     losses = [name for name in names if name == "loss" or name.endswith("_loss")]

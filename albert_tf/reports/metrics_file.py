@@ -29,7 +29,6 @@ class MetricsFile:
     """Measurements of a run as JSON lines, each with its `step`.
 
     Args:
-        path: str. Path of the file.
         last_step: int. Step at which the run continues. Later lines are removed: they
             belong to steps after the last checkpoint, which will be repeated. A
             training line that a signal has ended early remains until it is replaced

@@ -119,10 +119,8 @@ def render(
 
     Args:
         template: str. Name of the template in this folder that makes the sections.
-        subtitle: str. Shown below the title.
         data: Mapping. Input of the script that draws curves, ready for JSON; its
             texts are clean. None for a page without curves.
-        **values: Values for the template.
     """
     made = _templates().get_template(f"{template}.html.j2").make_module(values)
     parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)

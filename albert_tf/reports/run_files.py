@@ -163,11 +163,9 @@ class RunFiles:
 def read_runs(paths: Sequence[str]) -> list[RunFiles]:
     """Reads the folders of runs, which may be remote; names of runs are unique.
 
-    Seeds that have not been compared yet count as runs.
-
-    Raises:
-        UsageError: If a folder is given twice.
-        DataError: If a folder does not hold a run, or a file in it is damaged.
+    Seeds that have not been compared yet count as runs. Raises `UsageError` if a folder
+    is given twice, and `DataError` if a folder does not hold a run, or a file in it is
+    damaged.
     """
     plain = [path.rstrip("/") or "/" for path in paths]
     for path in plain:

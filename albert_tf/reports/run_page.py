@@ -64,7 +64,6 @@ def render_runs(
 
     Args:
         runs: Sequence of `RunFiles`, at least one.
-        cost_per_hour: float or None. Price of an hour of the machine.
         prompts: Sequence of str. Texts with masks that the checkpoints answered.
         answers: dict. Output of `answer_all` by the name of a run.
     """

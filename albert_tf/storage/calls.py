@@ -49,8 +49,7 @@ _NUMBERS_BY_CLASS = {
 def repeated(call: Callable, *args, **kwargs) -> Any:
     """Calls a function, again while it may yet succeed, and returns its result.
 
-    Raises:
-        OSError: If the last attempt fails, or the first for a permanent reason.
+    Raises `OSError` if the last attempt fails, or the first for a permanent reason.
     """
     for wait in (*WAITS, None):
         try:
@@ -95,8 +94,7 @@ def reason_of(error: OSError) -> str:
 def gfile(path: str | os.PathLike) -> "_FileSystem":
     """Returns `tf.io.gfile`, whose functions are repeated and raise `OSError`.
 
-    Raises:
-        UsageError: If TensorFlow has no file system for the scheme of the path.
+    Raises `UsageError` if TensorFlow has no file system for the scheme of the path.
     """
     import tensorflow as tf
 

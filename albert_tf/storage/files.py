@@ -116,9 +116,8 @@ def list_folder(path: str | os.PathLike) -> list[str]:
 def make_folder(path: str | os.PathLike) -> None:
     """Creates a folder and its parents, unless they exist.
 
-    Raises:
-        UsageError: If it cannot be created.
-        DataError: If the disk is full or fails.
+    Raises `UsageError` if it cannot be created, and `DataError` if the disk is full or
+    fails.
     """
     try:
         if is_remote(path):
@@ -231,12 +230,9 @@ def read_record(path: str | os.PathLike) -> dict[str, Any]:
 def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) -> None:
     """Writes a file, which gets its final name only when it is complete.
 
-    Its folder must exist.
-
-    Raises:
-        UsageError: If the file exists and may not be replaced, or its folder
-            cannot be written to.
-        DataError: If the disk is full or fails.
+    Its folder must exist. Raises `UsageError` if the file exists and may not be
+    replaced, or its folder cannot be written to, and `DataError` if the disk is full or
+    fails.
     """
     if not overwrite and exists(path):
         raise UsageError(f"{path}: exists already; give another name, or overwrite it")
@@ -297,16 +293,13 @@ def open_atomically(
     """Opens a temporary file that is renamed to `path` when the block has succeeded.
 
     If anything fails inside the block, including by a full disk, neither a half-written
-    `path` nor the temporary file remains.
+    `path` nor the temporary file remains. Raises `DataError` if the disk is full or
+    fails.
 
     Args:
-        path: str. Path of the file. Its folder must exist.
         suffix: str. Ending of the temporary file's name. With a fixed suffix, the
             temporary file of a killed process is overwritten by the next attempt.
         error: type. Raised if the folder cannot be written to.
-
-    Raises:
-        DataError: If the disk is full or fails.
     """
     path = os.fspath(path)
     if is_remote(path):
@@ -348,9 +341,8 @@ def open_binary(
 ) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Opens a local or remote file in a binary mode, "rb" or "wb".
 
-    Raises:
-        OSError: If it cannot be opened; for a remote file, perhaps only when it is
-            read, or at the end of the block that writes it.
+    Raises `OSError` if it cannot be opened; for a remote file, perhaps only when it is
+    read, or at the end of the block that writes it.
     """
     if is_remote(path):
         return (RemoteReader if mode == "rb" else sending)(os.fspath(path))

@@ -246,16 +246,13 @@ def upload(
 
     Of two concurrent uploads the later one continues, and the other stops at its next
     file. A file that both copy at the same moment may come from either; then the folder
-    does not match its manifest.
+    does not match its manifest. Raises `UsageError` if another process has started to
+    upload the same folder, and `DataError` if the upload fails.
 
     Args:
         last: str. Name of the file that is copied last.
         own_names: Collection. Names of files and folders in `target` that are removed
             first, together with files of an interrupted upload, but no others.
-
-    Raises:
-        UsageError: If another process has started to upload the same folder.
-        DataError: If the upload fails.
     """
     local = os.fspath(local)
     names = sorted(files.tree(local), key=lambda name: (name == last, name))
@@ -350,10 +347,8 @@ def is_complete(path: str | os.PathLike) -> bool:
 def verify(path: str | os.PathLike) -> set[str]:
     """Compares the files of a folder with its manifest; returns the names in it.
 
-    Raises:
-        DamagedError: If the folder is half uploaded, there is no manifest, a file is
-            missing, or its size or digest differs.
-        DataError: If a file cannot be read.
+    Raises `DamagedError` if the folder is half uploaded, there is no manifest, a file
+    is missing, or its size or digest differs, and `DataError` if a file cannot be read.
     """
     if files.exists(files.join(path, INCOMPLETE)):
         raise DamagedError(f"{path}: incomplete, its upload was interrupted; repeat it")

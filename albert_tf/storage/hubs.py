@@ -58,15 +58,14 @@ def is_name(path: str) -> bool:
 def download(name: str) -> Download:
     """Downloads a model, unless the cache has it.
 
+    Raises `UsageError` if the name is malformed, or the hub's library is not installed,
+    and `DataError` if the model cannot be downloaded or has no file that is safe to
+    read.
+
     Args:
         name: str. `hf://owner/name`, or `hf://name` for a model that the hub knows
             without its owner, each with or without `@revision`; or
             `kaggle://owner/model/keras/variation`, which a version may follow.
-
-    Raises:
-        UsageError: If the name is malformed, or the hub's library is not installed.
-        DataError: If the model cannot be downloaded or has no file that is safe to
-            read.
     """
     if name.startswith(KAGGLE):
         return _from_kaggle(name)
@@ -86,11 +85,8 @@ def upload(folder: str, name: str, message: str) -> str:
 
     A repository that does not exist is created as a private one. Files of an earlier
     model that are not in the folder are removed from it, but no others. Returns the
-    name with the new commit.
-
-    Raises:
-        UsageError: If the name is malformed, or the library is not installed.
-        DataError: If the upload fails.
+    name with the new commit. Raises `UsageError` if the name is malformed, or the
+    library is not installed, and `DataError` if the upload fails.
     """
     check_upload(name)
     hub = _hugging_face(name)

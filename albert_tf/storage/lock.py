@@ -38,10 +38,8 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     does not exist. The same holds for two machines with a mounted bucket that does not
     keep that promise (s3fs), and, anywhere, for two processes that take over the same
     stale lock. A process that starts later is rejected. Hosts of the same name, as
-    containers may have, count as one host. The folder must exist.
-
-    Raises:
-        UsageError: If another process holds the lock.
+    containers may have, count as one host. The folder must exist. Raises `UsageError`
+    if another process holds the lock.
     """
     path = files.join(folder, LOCK_FILE)
     owner = {
@@ -69,10 +67,8 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
 def locked_workplace(folder: str | os.PathLike) -> Iterator[None]:
     """Holds the lock of a folder of unfinished work inside a `with` statement.
 
-    The folder is created if necessary, and removed at the end if it is empty.
-
-    Raises:
-        UsageError: If another process holds the lock, or the folder cannot be created.
+    The folder is created if necessary, and removed at the end if it is empty. Raises
+    `UsageError` if another process holds the lock, or the folder cannot be created.
     """
     files.make_folder(folder)
     try:

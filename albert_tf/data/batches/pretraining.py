@@ -88,7 +88,8 @@ class PretrainingData:
     """Records, ours or the original's, as batches; rows are packed by one plan.
 
     Iterate inside `with reader.data_errors():` to get errors in the content as
-    `DataError`.
+    `DataError`. Raises `UsageError` if the arguments do not fit together, and
+    `DataError` if the records do not fit them.
 
     Args:
         max_seq_length: int. T.
@@ -110,10 +111,6 @@ class PretrainingData:
         keeps_masks: bool. Whether the records already contain masks, so that `masking`
             has no effect.
         warning: str. States that less is masked than `masking` asks for, or "".
-
-    Raises:
-        UsageError: If the arguments do not fit together.
-        DataError: If the records do not fit them.
     """
 
     def __init__(

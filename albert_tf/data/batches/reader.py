@@ -50,6 +50,8 @@ def data_errors() -> Iterator[None]:
 class ExampleReader:
     """Reads and checks pretraining records, ours or the original's.
 
+    Raises `DataError` if the files do not match these arguments.
+
     Args:
         max_seq_length: int. Longer examples are rejected; static examples must have
             exactly this length.
@@ -59,9 +61,6 @@ class ExampleReader:
     Attributes:
         is_static: bool. Whether the records hold masks and have a fixed length, as the
             original's do.
-
-    Raises:
-        DataError: If the files do not match these arguments.
     """
 
     def __init__(

@@ -92,6 +92,9 @@ class Source(NamedTuple):
 class Corpus:
     """Documents of all inputs in a fixed order, read as a stream.
 
+    Raises `DataError` if no file matches, one cannot be read, or a TFDS set is not
+    prepared and may not be downloaded, and `UsageError` if an argument is invalid.
+
     Args:
         inputs: str. See the module's docstring.
         source_temperature: float or None. See `sources.read_sources`.
@@ -101,11 +104,6 @@ class Corpus:
         named: dict. `NamedSource` by name; empty if the inputs have no names.
         counts: Counter. What was skipped or cut; complete once everything is read.
         sha256: dict. Source name -> hex digest of its bytes on disk, once read.
-
-    Raises:
-        DataError: If no file matches, one cannot be read, or a TFDS set is not
-            prepared and may not be downloaded.
-        UsageError: If an argument is invalid.
     """
 
     def __init__(
@@ -277,8 +275,7 @@ def open_corpus(
 ) -> Iterator[list[str]]:
     """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
 
-    Raises:
-        DataError: If an input is missing or cannot be read, or all are empty.
+    Raises `DataError` if an input is missing or cannot be read, or all are empty.
     """
     language = check_language(language)
     corpus = Corpus(inputs, input_format, **options)

@@ -56,10 +56,8 @@ _ENDS = tuple(f".!?:;…{_STOPS}")
 def detect_format(path: str) -> str:
     """Returns the format of a file, judged by its first 64 KiB.
 
-    The module `corpus` describes the heuristics.
-
-    Raises:
-        DataError: If the file cannot be read or decompressed, or is not text.
+    The module `corpus` describes the heuristics. Raises `DataError` if the file cannot
+    be read or decompressed, or is not text.
     """
     sample = next(TextStream(path).blocks(_SAMPLE), b"")
     if sample.startswith(b"PAR1"):
@@ -226,11 +224,8 @@ def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str |
     """Reads the strings of a column of a table, JSON Lines or Parquet as documents.
 
     `text` of the reader may hold halves of surrogate pairs; `bad` handles rows without
-    text.
-
-    Raises:
-        UsageError: If pyarrow is needed and not installed.
-        DataError: If the file is damaged, or not JSON Lines and has no such column.
+    text. Raises `UsageError` if pyarrow is needed and not installed, and `DataError` if
+    the file is damaged, or not JSON Lines and has no such column.
     """
     for rows in reader.portions(_ROWS):
         for number, text in enumerate(rows.values[column]):
@@ -251,8 +246,7 @@ def read_tfds(
 ) -> Iterator[str | None]:
     """Reads the texts of the training split of a TFDS data set, in stored order.
 
-    Raises:
-        DataError: If the set is not prepared, or has no such feature.
+    Raises `DataError` if the set is not prepared, or has no such feature.
     """
     path = tfds_source.prepared_folder(name, data_dir, False)
     with tfds_source.opened(name, path, "train") as (_, rows):

@@ -29,8 +29,7 @@ from albert_tf.storage import files
 class Pipelines:
     """Does on a Beam runner what `create.py` does on this machine.
 
-    Raises:
-        UsageError: If Beam cannot use the runner or its options.
+    Raises `UsageError` if Beam cannot use the runner or its options.
     """
 
     def __init__(self, runner: str, beam_options: Sequence[str]):

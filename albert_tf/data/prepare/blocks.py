@@ -110,7 +110,6 @@ def process_block(
     """Turns a block into records, by split.
 
     Args:
-        block: Sequence. Documents in corpus order.
         tokenizer: Provides `encode_batch_flat`, `word_start_table` and special ids.
         corpus: `Corpus` or None. The source of the block; provides other documents if
             the block has none.

@@ -70,7 +70,10 @@ def create_pretraining_data(
 ) -> dict:
     """Writes the record files of a corpus, their indexes and the data card.
 
-    The files are the same bytes for any number of processes and on any machine.
+    The files are the same bytes for any number of processes and on any machine. Raises
+    `UsageError` if the output or parts of another run exist, or another process works
+    on them, and `DataError` if the corpus cannot be read or is empty, or the disk is
+    full.
 
     Args:
         output_file: str. Prefix of the shards (`out/wiki` gives
@@ -88,11 +91,6 @@ def create_pretraining_data(
 
     Returns:
         dict. The card (see `card.py`), also in `dataset.json` next to the shards.
-
-    Raises:
-        UsageError: If the output or parts of another run exist, or another process
-            works on them.
-        DataError: If the corpus cannot be read or is empty, or the disk is full.
     """
     if num_processes is None:
         num_processes = os.cpu_count() or 1

@@ -87,8 +87,7 @@ def plan_mixture(
     read_lengths: callable. Returns the lengths of the records of a part in the
         training split, int `[N]`.
 
-    Raises:
-        DataError: If a source gives no training example, or its share is too small.
+    Raises `DataError` if a source gives no training example, or its share is too small.
     """
     by_split: dict[str, dict[str, Group]] = {}
     for split, parts in summary.parts.items():

@@ -19,10 +19,8 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
 
     A path or a glob denotes its matches, a prefix all its shards, and a folder all
     record files in it; held-out ones (`<prefix>-eval-...`) only if the folder contains
-    no others.
-
-    Raises:
-        DataError: If nothing matches, or shards of a prefix or folder are missing.
+    no others. Raises `DataError` if nothing matches, or shards of a prefix or folder
+    are missing.
     """
     parts = pattern.split(",") if isinstance(pattern, str) else list(pattern)
     paths: list[str] = []
@@ -46,8 +44,7 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
 def are_records(pattern: str) -> bool:
     """Returns whether a pattern, as in `find_shards`, denotes record files.
 
-    Raises:
-        DataError: If it denotes nothing, and is not a file or folder either.
+    Raises `DataError` if it denotes nothing, and is not a file or folder either.
     """
     first = pattern.split(",")[0].strip()
     if files.is_folder(first):

@@ -86,15 +86,13 @@ def write_shard(path: str, payloads: Iterable[bytes]) -> int:
 class RecordSet:
     """The records of all shards of a data set, readable in any order.
 
-    Record k counts through the shards in the order of their names.
+    Record k counts through the shards in the order of their names. Raises `DataError`
+    if no file matches, or a file is not a complete TFRecord file.
 
     Args:
         pattern: str or Sequence. A path, a glob, a comma-separated list of them, or a
             sequence of paths; also a prefix as given to `create_pretraining_data`
             (there is no file of that name, but `<prefix>-*-of-*.tfrecord`).
-
-    Raises:
-        DataError: If no file matches, or a file is not a complete TFRecord file.
     """
 
     def __init__(self, pattern: str | Sequence[str]):
@@ -177,10 +175,8 @@ def shard_borders(path: str) -> np.ndarray:
 
     The offsets are int64, from the sidecar. A sidecar that does not describe the file
     (its last record does not end where the file ends) is ignored, and the file is
-    scanned.
-
-    Raises:
-        DataError: If the file is missing, truncated, or not a TFRecord file.
+    scanned. Raises `DataError` if the file is missing, truncated, or not a TFRecord
+    file.
     """
     sidecar = index_path(path)
     require(files.exists(path), f"{path}: no such file", error=DataError)

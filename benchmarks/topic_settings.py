@@ -1,4 +1,4 @@
-"""What `albert-tf benchmark` is told about one topic or two."""
+"""Flags of `albert-tf benchmark` for one or two topics."""
 
 import dataclasses
 

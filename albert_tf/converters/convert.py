@@ -39,7 +39,8 @@ def convert_checkpoint(
     """Converts a checkpoint; the target appears only if both sides agree.
 
     Raises `DataError` if tensors are left over or numbers differ, and `UsageError` if
-    an argument is invalid.
+    an argument is invalid. Returns the `parity.Report`, also written next to the
+    weights.
 
     Args:
         format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`
@@ -57,9 +58,6 @@ def convert_checkpoint(
         ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
             both sides, `"peer"` also runs the peer library of each side.
-
-    Returns:
-        The `parity.Report`, also written next to the weights.
     """
     require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
     require(format in TARGETS, f"format must be one of {', '.join(TARGETS)}", format)

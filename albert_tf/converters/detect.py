@@ -39,7 +39,8 @@ def open_checkpoint(
     Opening unpacks an archive or hashes a folder's files. A command should therefore
     open a path once, and take the config, labels, tokenizer (`make_tokenizer`) and
     model (`keras_model.build_model`) from it inside a `with` statement. Raises
-    `DataError` if there is not exactly one format, or its files are damaged.
+    `DataError` if there is not exactly one format, or its files are damaged. Returns
+    the `Checkpoint`; `build_model` rejects its `unknown` tensors.
 
     Args:
         path: path. A folder, an archive, a checkpoint's prefix, the folder of a
@@ -49,9 +50,6 @@ def open_checkpoint(
         config: `AlbertConfig` or None. Used instead of the config in the files.
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
-
-    Returns:
-        The `Checkpoint`; `build_model` rejects its `unknown` tensors.
     """
     path = os.fspath(path)
     if format is not None:

@@ -82,12 +82,11 @@ def row_keys(seed: int, epochs, examples, xp):
 def draws(keys, purpose: int, index, xp):
     """Draws uniform integers.
 
+    Returns int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
+
     Args:
         purpose: int. One of the constants above.
         index: int32 `[B, N]` or `[N]`, not negative.
-
-    Returns:
-        int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
     """
     stream = _mix_array(_add(keys, mix(purpose), xp), xp)[:, None]
     step = xp.array(index, "uint64") * xp.array([_GOLDEN], "uint64")

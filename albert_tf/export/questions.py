@@ -280,8 +280,7 @@ def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
 def outputs(found: Found, ranked: Ranked, codes: tf.RaggedTensor, has_null: bool):
     """Returns the outputs of the signature.
 
-    Args:
-        codes: ragged int32 `[B, None]`. The characters of the texts.
+    `codes` is ragged int32 `[B, None]`, the characters of the texts.
     """
     most = found.score.shape[1]
     slot = tf.range(most, dtype=tf.int64)

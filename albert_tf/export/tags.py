@@ -170,9 +170,7 @@ def tag_words(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the tags of words, int32 `[P]`, and their probabilities.
 
-    Args:
-        words: string `[P]`.
-        splits: int64 `[B + 1]`. Words of each text.
+    `words` is string `[P]` and `splits` is int64 `[B + 1]`, words of each text.
     """
     tokenizer, length = text_inputs.tokenizer, text_inputs.max_seq_length
     graph = text_inputs.graph_tokenizer
@@ -372,9 +370,8 @@ def make_rows(
 def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:
     """Returns the index of the first word of each row, int64 `[R]`.
 
-    Args:
-        before: int64 `[P + 1]`. Number of tokens before each word.
-        splits: int64 `[B + 1]`. Words of each sentence.
+    `before` is int64 `[P + 1]`, number of tokens before each word, and `splits` is
+    int64 `[B + 1]`, words of each sentence.
     """
     ends = splits[1:]
     # For a row that starts with each word, the first word that does not fit.

@@ -71,15 +71,13 @@ def accuracy_check(
 ) -> dict[str, Any]:
     """Compares a converted model with the predictor's model, before its conversion.
 
-    Raises `DataError` if the metric falls by more.
+    Raises `DataError` if the metric falls by more. Returns dict: the name of the
+    metric, its values and the drop in points.
 
     Args:
         examples: Labelled examples of the task's family.
         max_drop: float. Tolerated drop, in points (hundredths), of the metric by which
             fine-tuning selects models.
-
-    Returns:
-        dict: the name of the metric, its values and the drop in points.
     """
     name, encoded = predictor.task.selecting_metric, predictor.encoded(examples)
     before, after = (

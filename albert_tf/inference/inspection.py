@@ -56,7 +56,7 @@ def inspect_model(
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
 ) -> dict[str, Any]:
-    """Returns what happens to texts inside the encoder of a checkpoint.
+    """Returns measurements of texts inside the encoder of a checkpoint.
 
     Args:
         path: str or path. As for `albert_tf.from_pretrained`.

@@ -70,10 +70,7 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], output_types):
 def shuffled(rows, size: int, seed: int):
     """Returns the place of each row of the endless stream in its epoch's permutation.
 
-    The order is computed, not stored.
-
-    Args:
-        rows: int64 `[n]`. Consecutive numbers.
+    The order is computed, not stored. `rows` is int64 `[n]`, consecutive numbers.
 
     Returns:
         int64 `[n]` numbers in `[0, size)`, and int64 `[n]` epochs.

@@ -48,7 +48,7 @@ def make_pretraining_dataset(
         pattern: str or Sequence. Records of `create_pretraining_data`: a path, a glob,
             a comma-separated list of them or a sequence.
         global_batch_size: int. Rows per step, over all pipelines.
-        start_step: int. The first step; batches are those of a run from step 0.
+        start_step: int. The first step; a run from step 0 has the same batches.
         is_training: bool. Whether to shuffle endlessly instead of one pass.
         num_input_pipelines: int. Number of processes that share each batch.
         input_pipeline_id: int. Which of them this one is, from 0.

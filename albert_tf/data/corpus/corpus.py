@@ -58,7 +58,7 @@ _ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSettings(LayoutSettings, ReadingSettings):
-    """How the files of a corpus are written, and where the text is in them.
+    """The format of the files of a corpus, and the place of the text in them.
 
     Attributes:
         input_format: Format of the files; gzip is recognized. lines: one sentence per

@@ -262,11 +262,8 @@ def _span_starts(choice: Choice, xp):
 def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabInfo, xp):
     """Puts [MASK], a random token or the token itself at the chosen positions.
 
-    Args:
-        keys: uint64 `[B]`. The keys passed to `choose`.
-
-    Returns:
-        masked ids int32 `[B, T]`, and the original ids at the positions int32 `[B, P]`.
+    `keys` is uint64 `[B]`, the keys passed to `choose`. Returns masked ids int32 `[B,
+    T]`, and the original ids at the positions int32 `[B, P]`.
     """
     ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
     unit = choice.positions

@@ -47,7 +47,7 @@ def most_predictions(length: int, masked_lm_prob: float) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
-    """Which tokens are masked and how; the defaults are ALBERT's.
+    """The choice of masked tokens and their replacement; the defaults are ALBERT's.
 
     Attributes:
         unit: str. "whole_word" masks all tokens of a word or none, "piece" each alone.

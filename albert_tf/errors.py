@@ -53,7 +53,6 @@ def require(
     """Raises `error` unless a condition holds: "expectation, received value".
 
     Args:
-        condition: Anything with a truth value.
         expectation: str. The file, flag or argument, and its constraint.
         *received: The actual values, if the message is to show them.
     """

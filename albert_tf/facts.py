@@ -127,8 +127,6 @@ def describe(
     """Returns sizes and costs of one model.
 
     Args:
-        batch_size: int. Batch size of the activations.
-        sequence_length: int or None. Default: the model's longest.
         bytes_per_value: int. 4 for float32, 2 for bfloat16 and float16.
 
     Returns:

@@ -88,9 +88,7 @@ def help_text(
     """Returns the help of a command.
 
     Args:
-        main: callable. Function whose module docstring introduces the command.
         full: bool. Whether to list all flags, including those of libraries.
-        arguments: str. Name of the positional arguments, if any.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
     # The file of the verb `inspect` must not have the name of Python's module.

@@ -48,7 +48,6 @@ def convert_checkpoint(
             computes the same, with the shared weights copied to every layer.
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
-        config: `AlbertConfig` or None. Used instead of the source's config.
         tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has none;
             one that differs from the source's is rejected.
         do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the

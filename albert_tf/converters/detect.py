@@ -47,7 +47,6 @@ def open_checkpoint(
             pretraining run or one of its checkpoints, or a name for
             `storage.hubs.download`.
         format: str or None. One of `FORMATS`, if a folder holds several.
-        config: `AlbertConfig` or None. Used instead of the config in the files.
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
     """

@@ -117,7 +117,6 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     Raises `UsageError` if the number of labels or the vocabulary does not match.
 
     Args:
-        tokenizer: `AlbertTokenizer` or None. Tokenizer to write with the model.
         labels: sequence of str or None. Names of the classes; default: `model.labels`.
     """
     head = head_of(model)

@@ -83,7 +83,6 @@ def join(main: Checkpoint, pair: str, options: Mapping[str, Any]) -> Checkpoint:
     Args:
         main: `Checkpoint`. An encoder or the discriminator, perhaps with its generator.
             Without one, the generator's own weights are missing.
-        pair: str. A name of `heads.PAIRS`.
 
     Returns:
         `Checkpoint`. Tied embeddings and a shared encoder are the discriminator's.

@@ -94,7 +94,6 @@ def rows_of(
     """Returns the two rows of each dense layer and layer norm.
 
     Args:
-        layers: mapping. Our names of layers to theirs.
         dense: tuple of str. Their suffixes for the kernel and the bias.
         norm: tuple of str. Their suffixes for gamma and beta.
     """
@@ -176,8 +175,6 @@ def read_checkpoint(
 
     Args:
         head: str or None. The head, for when the tensors do not show it.
-        rows: iterable of `Row`. Rows of all weights that the model may have.
-        theirs: mapping. The tensors by their names in the files.
         no_weights: compiled pattern. Matches the names of entries that are not weights.
     """
     rows = [row for row in rows if row.theirs in theirs]

@@ -82,7 +82,6 @@ def read(
     the config belongs to another model.
 
     Args:
-        theirs: mapping. The tensors by their names in the file.
         config: `AlbertConfig` or None. Config of the net whose sizes it has.
         no_weights: compiled pattern. Matches the names of entries that are not weights.
     """

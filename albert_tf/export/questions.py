@@ -47,10 +47,6 @@ def answering_of(
     """Returns the options of answering, by default as in `QuestionAnswerer`.
 
     Raises `UsageError` if the sizes leave no room for a text, or an option is unknown.
-
-    Args:
-        model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
-        given: mapping. Other fields of `Answering` to change.
     """
     task = saved.task_of(model, head_of(model), None)
     given = {name: value for name, value in given.items() if value is not None}
@@ -188,7 +184,6 @@ def distinct(
     """Returns the best candidates with different texts.
 
     Args:
-        context: `TokensWithOffsets`. The texts.
         count: int64. B.
         most: int. K.
         with_empty: bool. Whether a text without characters counts.

@@ -41,7 +41,6 @@ def in_steps(
         nothing: The answer for zero rows, with the same shapes except for the length.
         counts: int `[R]` or None. Number of values of each row in its answers, which
             are then `[V, ...]`. Default: one.
-        rows: int. Maximum number of rows of a step.
     """
     num_rows = tf.size(lengths)
     # Of rows of equal length, the first one comes first.

@@ -68,7 +68,6 @@ def export_for_runtime(
     Args:
         path: str or path. The folder to write, local or remote.
         format: str. `"litert"`, `"onnx"` or `"openvino"`.
-        tokenizer: `Tokenizer`. The tokenizer that the model was trained with.
         labels: Sequence of str. Names of a classifier's labels. Default: the names it
             was saved with.
         max_seq_length: int. Length to cut texts to, for the manifest. Default: the

@@ -69,13 +69,10 @@ def make_signatures(
     not fit.
 
     Args:
-        labels: Sequence of str or None. Names of the `C` labels.
-        top_k: int. Number of tokens that `fill_mask` returns for each mask.
         elastic: `ElasticClassifier` or None. For a text classifier with exits. If it
             has a rule, it computes the answers, which then also have `num_layers`,
             int32 `[B]`; in any case there are the signatures of
             `_elastic_signatures`. The Classify API allows no third output.
-        answering: `Answering` or None. Options of a model that answers questions.
     """
     head = find(head_of(model))
     if head.answers_spans:

@@ -212,7 +212,6 @@ def entities(tables, tags, scores, splits) -> Groups:
     """Returns entities as `iob.entities` finds them.
 
     Args:
-        tables: tuple. From `iob.entity_tables`.
         tags: int32 `[P]`.
         scores: float32 `[P]`. Probabilities of the tags.
         splits: int64 `[B + 1]`. Words of each text.
@@ -344,7 +343,6 @@ def make_rows(
         splits: int64 `[B + 1]`. Sentence `i` has the words `splits[i]` to
             `splits[i + 1] - 1`.
         unk_id: int. The token of a word without tokens.
-        room: int. Number of tokens of a row.
 
     Returns:
         Two ragged tensors `[R, None]`: the tokens of the rows, without special tokens,

@@ -47,9 +47,6 @@ def labelled_check(
     """Returns `accuracy_check` on the examples that settings name, or None.
 
     Raises `DataError` if there are no labelled examples.
-
-    Args:
-        eval_file: str. A file with examples, instead of the task's dev set.
     """
     if not (eval_file or data.data_dir):
         return None
@@ -75,7 +72,6 @@ def accuracy_check(
     metric, its values and the drop in points.
 
     Args:
-        examples: Labelled examples of the task's family.
         max_drop: float. Tolerated drop, in points (hundredths), of the metric by which
             fine-tuning selects models.
     """

@@ -162,9 +162,6 @@ def answer_all(
     Raises `UsageError` if a text cannot be answered, for example because it is too
     long.
 
-    Args:
-        prompts: Sequence of str. Texts with at least one `[MASK]` each.
-
     Yields:
         dict: `name` ("step 600", "best, step 400" or "model", with the kind of weights
         if the run has averages) and `answers`. The latter has for each text a list of

@@ -390,7 +390,6 @@ def find_task(
 
     Args:
         name: str. Name of another task to use the model for.
-        max_seq_length: int or None. Length of rows to check.
     """
     with open_checkpoint(path) as checkpoint:
         head = choose_head(checkpoint, _HEADS)

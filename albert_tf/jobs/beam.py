@@ -119,7 +119,6 @@ def run_each(
         function: callable. It may be called several times for the same element. It is
             pickled with every element of the Dask runner, so it must not hold large
             objects.
-        beam_options: Sequence. Options of Beam, for example `--project=name`.
 
     Raises:
         UsageError: If the runner cannot be used.

@@ -72,7 +72,6 @@ def open_runner(
     Args:
         num_workers: int. 1 for this process alone. At most one per job is started.
         on_rows: callable. Called with numbers of rows; negative if work was lost.
-        flag: str. Name of the flag that sets `num_workers`, for messages.
 
     Yields:
         callable. Takes jobs, which are read as needed, and `done`, which is called with

@@ -118,7 +118,6 @@ def render(
     """Returns a page as an HTML file, UTF-8.
 
     Args:
-        template: str. Name of the template in this folder that makes the sections.
         data: Mapping. Input of the script that draws curves, ready for JSON; its
             texts are clean. None for a page without curves.
     """

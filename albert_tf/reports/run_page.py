@@ -63,8 +63,6 @@ def render_runs(
     """Returns the page of runs as an HTML file, UTF-8.
 
     Args:
-        runs: Sequence of `RunFiles`, at least one.
-        prompts: Sequence of str. Texts with masks that the checkpoints answered.
         answers: dict. Output of `answer_all` by the name of a run.
     """
     names = [run.name for run in runs]

@@ -299,7 +299,6 @@ def open_atomically(
     Args:
         suffix: str. Ending of the temporary file's name. With a fixed suffix, the
             temporary file of a killed process is overwritten by the next attempt.
-        error: type. Raised if the folder cannot be written to.
     """
     path = os.fspath(path)
     if is_remote(path):

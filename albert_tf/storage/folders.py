@@ -250,7 +250,6 @@ def upload(
     upload the same folder, and `DataError` if the upload fails.
 
     Args:
-        last: str. Name of the file that is copied last.
         own_names: Collection. Names of files and folders in `target` that are removed
             first, together with files of an interrupted upload, but no others.
     """

@@ -107,7 +107,6 @@ class MaskingConfig:
 
         Args:
             name: str. albert, bert, bert_wwm, roberta, spanbert or electra.
-            **changes: Values of attributes to change.
         """
         require(name in _PRESETS, f"masking must be one of {', '.join(_PRESETS)}", name)
         return cls(**(_PRESETS[name] | changes))

@@ -85,9 +85,7 @@ def create_pretraining_data(
         drop_duplicates: bool. Whether to leave out documents whose text was already
             seen; not with a runner.
         overwrite: bool. Whether to replace a data set, or the parts of another run.
-        flags: dict. Further settings to record on the card.
         runner: str. Name of a Beam runner, None to use none; see `beam.py`.
-        beam_options: tuple of str. Options of Beam, for example `--project=name`.
 
     Returns:
         dict. The card (see `card.py`), also in `dataset.json` next to the shards.

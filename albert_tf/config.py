@@ -302,10 +302,10 @@ class AlbertConfig:
     def check_pad_id(self, pad_id: int, where: str, error: type = DataError) -> None:
         """Raises an error if a tokenizer's padding id contradicts `position_offset`."""
         offset = self.position_offset
-        rule = f"{where}: the tokenizer's pad_id must be {offset - 1}, as the config's "
-        rule += f"position_offset={offset} counts positions from the next id; a new "
-        rule += f"model for this tokenizer needs position_offset={pad_id + 1}"
-        require(offset in (0, pad_id + 1), rule, pad_id, error=error)
+        need = f"{where}: the tokenizer's pad_id must be {offset - 1}, as the config's "
+        need += f"position_offset={offset} counts positions from the next id; a new "
+        need += f"model for this tokenizer needs position_offset={pad_id + 1}"
+        require(offset in (0, pad_id + 1), need, pad_id, error=error)
 
     @property
     def head_size(self) -> int:
@@ -474,18 +474,18 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
     if value is None and name in ("mlm_layer_norm_eps", "family"):
         return
     if name in allowed:
-        ok, rule = value in allowed[name], f"one of {', '.join(allowed[name])}"
+        ok, kind = value in allowed[name], f"one of {', '.join(allowed[name])}"
     elif field.type is bool:
-        ok, rule = isinstance(value, bool), "true or false"
+        ok, kind = isinstance(value, bool), "true or false"
     elif field.type is int:
         ok = isinstance(value, int) and not isinstance(value, bool)
         least = 0 if name == "position_offset" else 1
         ok = ok and least <= value < 2**31
-        rule = "a positive integer" if least else "an integer of at least 0"
+        kind = "a positive integer" if least else "an integer of at least 0"
     else:
         ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if name.endswith("_prob"):
-            ok, rule = ok and 0 <= value < 1, "a number in [0, 1)"
+            ok, kind = ok and 0 <= value < 1, "a number in [0, 1)"
         else:
-            ok, rule = ok and 0 < value < float("inf"), "a positive number"
-    require(ok, f"{name} must be {rule}", value, error=ValueError)
+            ok, kind = ok and 0 < value < float("inf"), "a positive number"
+    require(ok, f"{name} must be {kind}", value, error=ValueError)

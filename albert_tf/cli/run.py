@@ -170,8 +170,8 @@ def _refusal(message: str) -> str:
     name, value, reason = refused.groups()
     parser = flags.FLAGS[name].parser
     if reason.startswith("value should be one of"):
-        known = ", ".join(filter(None, parser.enum_values))
-        return f"--{name} must be one of {known}, received {value!r}"
+        choices = ", ".join(filter(None, parser.enum_values))
+        return f"--{name} must be one of {choices}, received {value!r}"
     if reason.endswith("is not a positive integer"):
         return f"--{name} must be positive, received {value}"
     if reason.startswith(("invalid literal", "could not convert", "('Non-boolean")):

@@ -73,8 +73,8 @@ def use_backend(backend: str, deterministic: bool | None = None) -> None:
     has chosen another one.
     """
     chosen = os.environ.setdefault(_BACKEND, backend)
-    rule = f"--backend={backend}: the environment variable {_BACKEND} names another one"
-    require(chosen == backend, rule, chosen)
+    need = f"--backend={backend}: the environment variable {_BACKEND} names another one"
+    require(chosen == backend, need, chosen)
     if backend != "jax":
         return
     spec = importlib.util.find_spec("jax")

@@ -33,10 +33,10 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
         is_chosen: bool. Whether the user named the head, which is then never left out.
     """
     old = checkpoint.config
-    rule = f"{NAME}: a layer is one block, inner_group_num must be 1"
-    require(old.inner_group_num == 1, rule, old.inner_group_num)
-    rule = f"{NAME}: positions count from the table's first row, position_offset must "
-    require(old.position_offset == 0, f"{rule}be 0", old.position_offset)
+    need = f"{NAME}: a layer is one block, inner_group_num must be 1"
+    require(old.inner_group_num == 1, need, old.inner_group_num)
+    need = f"{NAME}: positions count from the table's first row, position_offset must "
+    require(old.position_offset == 0, f"{need}be 0", old.position_offset)
     new = old.replace(
         family=NAME,
         sharing="none",

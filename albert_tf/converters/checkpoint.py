@@ -206,9 +206,9 @@ class Checkpoint:
         Raises `DataError` if the values are damaged, or do not fit the tensors.
         """
         row, count = find(values.get("head")), self.num_labels
-        rule = f"{where}: a {row.name} needs classifier/kernel, which the weights lack"
+        need = f"{where}: a {row.name} needs classifier/kernel, which the weights lack"
         fits = count is not None or not row.has_classifier
-        require(fits, rule, error=DataError)
+        require(fits, need, error=DataError)
         if row.has_classifier and row.fixed_labels not in (None, count):
             raise DataError(
                 f"{where}: a {row.name} has {row.fixed_labels} outputs, the checkpoint "
@@ -220,16 +220,16 @@ class Checkpoint:
             and all(isinstance(label, str) for label in labels)
             and len(labels) == count
         )
-        rule = f"{where}: labels must be {count} strings"
-        require(fits, rule, labels, error=DataError)
-        rule = f"{where}: problem_type must be a string"
-        require(isinstance(kind, str | None), rule, kind, error=DataError)
+        need = f"{where}: labels must be {count} strings"
+        require(fits, need, labels, error=DataError)
+        need = f"{where}: problem_type must be a string"
+        require(isinstance(kind, str | None), need, kind, error=DataError)
         names = ("max_seq_length", *row.options)
         numbers = {k: values[k] for k in names if values.get(k) is not None}
         for name, value in numbers.items():
             fits = type(value) is int and value > 0
-            rule = f"{where}: {name} must be a positive integer"
-            require(fits, rule, value, error=DataError)
+            need = f"{where}: {name} must be a positive integer"
+            require(fits, need, value, error=DataError)
         self.head, self.labels, self.problem_type = row.name, labels, kind
         self.max_seq_length = numbers.pop("max_seq_length", None)
         self.head_options = numbers

@@ -234,8 +234,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     config = config or read_config(config_path)
     stored = _tensors(path)
     theirs = {_modern(name): t for name, t in stored.items()}
-    rule = f"{path}: holds a tensor under two names, of different versions of a library"
-    require(len(theirs) == len(stored), rule, error=DataError)
+    need = f"{path}: holds a tensor under two names, of different versions of a library"
+    require(len(theirs) == len(stored), need, error=DataError)
     family = FAMILIES[config.family]
     is_bare = not any(name.startswith(family.stem) for name in theirs)
     _untie(path, theirs, family, is_bare)

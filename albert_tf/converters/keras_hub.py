@@ -242,8 +242,8 @@ def _tensors(
             prefix, group = groups.pop()
             for key in group:
                 if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                    rule = "is a link, which is not allowed"
-                    raise DataError(f"{where}: {stem}{prefix}{key} {rule}")
+                    reason = "is a link, which is not allowed"
+                    raise DataError(f"{where}: {stem}{prefix}{key} {reason}")
                 item = group[key]
                 if isinstance(item, h5py.Dataset):
                     datasets[f"{prefix}{key}"] = item

@@ -77,8 +77,8 @@ def build_model(
         is_loss = is_auto or any(map(_IN_ENCODER.match, unread))
         level = logging.WARNING if is_loss else logging.INFO
         kind = type(model).__name__
-        rule = "%s: has weights that %s does not use: %s"
-        logging.log(level, rule, checkpoint.path, kind, _by_part(unread))
+        text = "%s: has weights that %s does not use: %s"
+        logging.log(level, text, checkpoint.path, kind, _by_part(unread))
     if untrained:
         names = ", ".join(untrained)
         report(f"{checkpoint.path}: left at initial values: {names}")
@@ -106,7 +106,7 @@ def head_of(model: keras.Model | type) -> str | None:
     rows = (*all_rows(), *PAIRS.values())
     classes = {row.load_class(): row.name for row in rows}
     if kind not in classes:
-        names = ", ".join(found.__name__ for found in classes)
+        names = ", ".join(known_class.__name__ for known_class in classes)
         raise UsageError(f"model must be one of {names}, received {kind.__name__}")
     return classes[kind]
 

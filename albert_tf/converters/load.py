@@ -242,9 +242,9 @@ def save_pretrained(
     card = None
     if push_to is not None:
         count = len(nets.split(checkpoint))
-        rule = f"push_to: {type(model).__name__} needs a folder for each of its nets; "
-        rule += "save it without push_to, load one of them from its folder, push that"
-        require(count == 1, rule)
+        need = f"push_to: {type(model).__name__} needs a folder for each of its nets; "
+        need += "save it without push_to, load one of them from its folder, push that"
+        require(count == 1, need)
         loaded_from = getattr(model, "loaded_from", None)
         card = model_card(checkpoint, loaded_from, push_to, format)
     with folders.writing(path, overwrite) as out:

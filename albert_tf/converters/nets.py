@@ -146,8 +146,8 @@ def _check_generator(
     main: Checkpoint, generator: Checkpoint, options: Mapping[str, Any]
 ) -> None:
     V, config = main.config.vocab_size, generator.config
-    rule = f"{main.path}: generator and discriminator must have one vocabulary, of {V}"
-    require(config.vocab_size == V, rule, config.vocab_size)
+    need = f"{main.path}: generator and discriminator must have one vocabulary, of {V}"
+    require(config.vocab_size == V, need, config.vocab_size)
     sizes = [options[name] for name in ("generator_size", "generator_layers")]
     misfits = differences(config, generator_config(main.config, *sizes))
     require(

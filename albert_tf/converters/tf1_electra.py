@@ -220,23 +220,23 @@ def tensors_of(checkpoint: Checkpoint, format: str) -> dict[str, Tensor]:
     Raises `UsageError` if the original cannot express a net.
     """
     heads = (None, _DISCRIMINATOR, _MASKED_LM)
-    rule = (
+    need = (
         f"{format}: the original's heads for tasks have other layers; of an ELECTRA it "
         "stores a discriminator, a masked_lm and the encoder (--head=none)"
     )
-    require(checkpoint.head in heads, rule, checkpoint.head)
+    require(checkpoint.head in heads, need, checkpoint.head)
     result = _renamed(checkpoint, format, _MAIN, _MAIN)
     _note_heads(checkpoint, _MAIN, checkpoint.config, format)
     twin = checkpoint.generator
     if twin is None:
         return result
-    rule = f"{format}: the generator's hidden_act must be {ACTIVATIONS[0]!r}"
+    need = f"{format}: the generator's hidden_act must be {ACTIVATIONS[0]!r}"
     has_act = twin.config.hidden_act in ACTIVATIONS
-    require(has_act, rule, twin.config.hidden_act)
-    rule = f"{format}: both nets read one vocabulary; the generator's vocab_size must "
-    rule += f"be {checkpoint.config.vocab_size}"
+    require(has_act, need, twin.config.hidden_act)
+    need = f"{format}: both nets read one vocabulary; the generator's vocab_size must "
+    need += f"be {checkpoint.config.vocab_size}"
     same_size = twin.config.vocab_size == checkpoint.config.vocab_size
-    require(same_size, rule, twin.config.vocab_size)
+    require(same_size, need, twin.config.vocab_size)
     scope = _MAIN if _are_equal(checkpoint, twin, "backbone/") else _GENERATOR
     tables = _MAIN if _are_equal(checkpoint, twin, _EMBEDDINGS) else _GENERATOR
     if tables == _GENERATOR and twin.config.has_embedding_projection:

@@ -133,9 +133,9 @@ class ExportSettings:
         else:
             check_quantization(self.format, self.quantization)
         for field in dataclasses.fields(self):
-            given = getattr(self, field.name) != field.default
+            is_set = getattr(self, field.name) != field.default
             message = f"{field.name}: only with --format={wanted}"
-            require(not given or field.name not in others, message)
+            require(not is_set or field.name not in others, message)
 
     @property
     def runtime_options(self) -> dict[str, Any]:

@@ -132,34 +132,34 @@ def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]
     path = os.fspath(path).rstrip("/")
     file = files.join(path, FILE)
     is_whole = not files.exists(files.join(path, folders.INCOMPLETE))
-    rule = f"{path}: incomplete, its upload was interrupted; repeat it"
-    require(is_whole, rule, error=DataError)
+    need = f"{path}: incomplete, its upload was interrupted; repeat it"
+    require(is_whole, need, error=DataError)
     content = files.read_json(file)
     if sha256 is not None:
-        rule = f"sha256: expected 64 hexadecimal digits, received {sha256}"
-        require(re.fullmatch("[0-9a-fA-F]{64}", sha256), rule)
-        found = files.digest_of(file)["sha256"]
-        rule = f"{file}: expected sha256 {sha256}, found {found}"
-        require(found == sha256.lower(), rule, error=DataError)
+        need = f"sha256: expected 64 hexadecimal digits, received {sha256}"
+        require(re.fullmatch("[0-9a-fA-F]{64}", sha256), need)
+        actual = files.digest_of(file)["sha256"]
+        need = f"{file}: expected sha256 {sha256}, found {actual}"
+        require(actual == sha256.lower(), need, error=DataError)
     listed = _listed(file, content)
     problems = "; ".join(_differences(path, listed))
-    rule = f"{path}: not what was exported: {problems}"
-    require(not problems, rule, error=DataError)
+    need = f"{path}: not what was exported: {problems}"
+    require(not problems, need, error=DataError)
     is_same = sorted(check_operations(path)) == content.get("operations")
-    rule = f"{file}: lists other operations than {MODEL_FILE}"
-    require(is_same, rule, error=DataError)
+    need = f"{file}: lists other operations than {MODEL_FILE}"
+    require(is_same, need, error=DataError)
     for meta_graph in read_saved_model(path).meta_graphs:
         # The loader passes these files to the graph.
         for name in (asset.filename for asset in meta_graph.asset_file_def):
             is_listed = f"assets/{name}" in listed and not _leaves(name)
-            rule = f"{files.join(path, MODEL_FILE)}: reads an asset that is not in the "
-            require(is_listed, f"{rule}manifest: {name!r}", error=DataError)
-        found = {
+            need = f"{files.join(path, MODEL_FILE)}: reads an asset that is not in the "
+            require(is_listed, f"{need}manifest: {name!r}", error=DataError)
+        actual = {
             name: {key: _spec(info) for key, info in signature.inputs.items()}
             for name, signature in _signatures(meta_graph)
         }
-        rule = f"{file}: lists other signatures than {MODEL_FILE}"
-        require(found == content.get("signatures"), rule, error=DataError)
+        need = f"{file}: lists other signatures than {MODEL_FILE}"
+        require(actual == content.get("signatures"), need, error=DataError)
     return content
 
 

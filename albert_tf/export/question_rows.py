@@ -208,18 +208,18 @@ def read_outputs(
     return RowCandidates(*columns, first_cls + last_cls)
 
 
-def select(found: RowCandidates, windows: Windows, most: int) -> Candidates:
+def select(row_candidates: RowCandidates, windows: Windows, most: int) -> Candidates:
     """Returns candidates of at most `most` tokens within their windows, best first."""
     begin, stop = windows.begin[:, None], (windows.begin + windows.size)[:, None]
-    start = tf.cast(found.starts, tf.int64) + windows.shift[:, None]
-    end = tf.cast(found.ends, tf.int64) + windows.shift[:, None]
+    start = tf.cast(row_candidates.starts, tf.int64) + windows.shift[:, None]
+    end = tf.cast(row_candidates.ends, tf.int64) + windows.shift[:, None]
     fits = (start >= begin) & (end < stop) & (start <= end)
     fits &= end - start < most
     owner = _owners(windows)
     row = tf.range(tf.size(windows.question, tf.int64))[:, None]
     fits &= tf.gather(owner, tf.where(fits, start, 0)) == row
     question = windows.question[:, None] + tf.zeros_like(start)
-    columns = (question, start, end, found.first + found.last)
+    columns = (question, start, end, row_candidates.first + row_candidates.last)
     question, start, end, score = (tf.boolean_mask(c, fits) for c in columns)
     # Both sorts are stable: by question, then by score, then as they were found.
     order = tf.argsort(score, direction="DESCENDING", stable=True)

@@ -42,32 +42,32 @@ _HASHES = ((2147483647, 1000003), (2147483629, 998244353))
 
 
 def answering_of(
-    model: keras.Model, max_seq_length: int | None, given: Mapping[str, Any]
+    model: keras.Model, max_seq_length: int | None, options: Mapping[str, Any]
 ) -> Answering:
     """Returns the options of answering, by default as in `QuestionAnswerer`.
 
     Raises `UsageError` if the sizes leave no room for a text, or an option is unknown.
     """
     task = saved.task_of(model, head_of(model), None)
-    given = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     fields = [field.name for field in dataclasses.fields(Answering)][1:]
-    unknown = ", ".join(str(name) for name in given if name not in fields)
-    rule = f"answering: expected options among {', '.join(fields)}, received {unknown}"
-    require(not unknown, rule)
+    unknown = ", ".join(str(name) for name in options if name not in fields)
+    need = f"answering: expected options among {', '.join(fields)}, received {unknown}"
+    require(not unknown, need)
     if max_seq_length is not None:
-        given["max_seq_length"] = max_seq_length
+        options["max_seq_length"] = max_seq_length
     try:
-        checked(given, Answering)
+        checked(options, Answering)
     except DataError as e:
         raise UsageError(f"answering: {e}") from None
     names = {field.name for field in dataclasses.fields(Answering)} - {"unanswerable"}
     recorded = {name: getattr(task.options, name) for name in names}
-    may_lack = "null_threshold" in given or saved.may_lack_answers(task)
-    answering = Answering(**{"unanswerable": may_lack, **recorded, **given})
+    may_lack = "null_threshold" in options or saved.may_lack_answers(task)
+    answering = Answering(**{"unanswerable": may_lack, **recorded, **options})
     special = 4 if model.config.num_segments == 1 else 3
     if not getattr(model, "task", None):
         answering = squad_features.with_room(answering, special)
-        answering = dataclasses.replace(answering, **given)
+        answering = dataclasses.replace(answering, **options)
     squad_features.check_options(answering, special)
     threshold = answering.null_threshold
     is_number = threshold == threshold
@@ -99,8 +99,8 @@ def make_question_signatures(
 
     def answer(question, context):
         windows = cut_windows(text_inputs, offsets, answering, question, context)
-        found = run_model(model, windows.inputs, answering)
-        return answers_of(found, windows, answering, is_beam)
+        row_candidates = run_model(model, windows.inputs, answering)
+        return answers_of(row_candidates, windows, answering, is_beam)
 
     def tokens(token_ids, lengths, segment_ids):
         rows = token_inputs(model.config, token_ids, lengths, segment_ids)
@@ -120,20 +120,20 @@ def make_question_signatures(
     return {"serving_default": answer, "tokens": tokens}
 
 
-def answers_of(found, windows, answering: Answering, is_beam: bool):
+def answers_of(row_candidates, windows, answering: Answering, is_beam: bool):
     """Returns the answers of questions, from the `RowCandidates` of their `Windows`."""
     context = windows.context
     count = context.codes.nrows()
     # In the list of the 2-logit head, "no answer" is the only empty text.
     with_empty = is_beam or not answering.unanswerable
-    candidates = select(found, windows, answering.max_answer_length)
+    candidates = select(row_candidates, windows, answering.max_answer_length)
     answers = distinct(
         candidates, context, count, answering.n_best_size, with_empty=with_empty
     )
     if not answering.unanswerable:
         ranked = rank_answerable(answers)
     else:
-        null = null_scores(found, windows, count)
+        null = null_scores(row_candidates, windows, count)
         rank = rank_beams if is_beam else rank_logits
         ranked = rank(answers, null, answering.null_threshold)
     return outputs(answers, ranked, context.codes, has_null=answering.unanswerable)

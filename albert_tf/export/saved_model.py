@@ -294,8 +294,8 @@ def _checking_shapes(signature: Signature, specs: list[tf.TensorSpec]) -> Signat
         ]
         rows = tf.stack([tf.shape(value)[0] for value in tensors])
         message = f"{names}: expected the same number of rows, received"
-        rule = (tf.reduce_all(rows == rows[0]), message, rows)
-        return signature(*checked(tensors, rule))
+        check = (tf.reduce_all(rows == rows[0]), message, rows)
+        return signature(*checked(tensors, check))
 
     return function
 

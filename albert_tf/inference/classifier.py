@@ -85,11 +85,11 @@ class Classifier(predictor.Predictor):
                 regression model, whose scores are not probabilities.
         """
         if threshold is not None:
-            rule = "threshold: expected a classification model, received a regression "
-            require(self.problem_type != REGRESSION, f"{rule}model")
+            need = "threshold: expected a classification model, received a regression "
+            require(self.problem_type != REGRESSION, f"{need}model")
             number = isinstance(threshold, int | float) and type(threshold) is not bool
-            rule = f"threshold must be from 0 to 1, received {threshold!r:.80}"
-            require(number and 0 <= threshold <= 1, rule)
+            need = f"threshold must be from 0 to 1, received {threshold!r:.80}"
+            require(number and 0 <= threshold <= 1, need)
         if top_k == "auto":
             top_k = 1 if threshold is None else None
         if top_k is not None:

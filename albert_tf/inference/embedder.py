@@ -130,24 +130,24 @@ class Embedder(predictor.Loadable):
         for rows, values in zip(batches, results, strict=True):
             vectors[rows] = values
             on_batch(len(rows))
-        rule = f"{self.model.name}: its vectors are not finite; its weights are damaged"
-        require(np.isfinite(vectors).all(), rule, error=DataError)
+        need = f"{self.model.name}: its vectors are not finite; its weights are damaged"
+        require(np.isfinite(vectors).all(), need, error=DataError)
         return vectors
 
     def _layer_number(self, layer: int, pooling: str) -> int:
         """Returns the index of a layer from the front; see `__call__`."""
         last = self.model.config.num_hidden_layers
         is_integer = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
-        rule = f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
-        require(is_integer and -last - 1 <= layer <= last, rule)
+        need = f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
+        require(is_integer and -last - 1 <= layer <= last, need)
         layer = int(layer) % (last + 1)
-        rule = f"pooling must be one of {', '.join(POOLINGS)}, received {pooling!r:.80}"
-        require(pooling in POOLINGS, rule)
+        need = f"pooling must be one of {', '.join(POOLINGS)}, received {pooling!r:.80}"
+        require(pooling in POOLINGS, need)
         if pooling == "pooled":
-            rule = f"pooling: 'pooled' reads layer {last}, received layer {layer}"
-            require(layer == last, rule)
-            rule = "pooling: the model has no pooler, received 'pooled'"
-            require(self.model.pooler is not None, rule)
+            need = f"pooling: 'pooled' reads layer {last}, received layer {layer}"
+            require(layer == last, need)
+            need = "pooling: the model has no pooler, received 'pooled'"
+            require(self.model.pooler is not None, need)
         return layer
 
     def _forward(self, layer: int, pooling: str) -> Callable:

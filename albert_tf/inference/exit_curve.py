@@ -169,8 +169,8 @@ def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarr
         stops = -(np.exp(log_p) * log_p).sum(-1) < rule.value
     else:
         multi_label = problem_type == "multi_label_classification"
-        found = logits > 0 if multi_label else logits.argmax(-1)[..., None]
-        same = (found[:, 1:] == found[:, :-1]).all(-1)
+        predicted = logits > 0 if multi_label else logits.argmax(-1)[..., None]
+        same = (predicted[:, 1:] == predicted[:, :-1]).all(-1)
         stops, count = np.zeros((N, L), bool), np.zeros(N, int)
         for layer in range(1, L):
             count = np.where(same[:, layer - 1], count + 1, 0)

@@ -106,9 +106,9 @@ def inspect_model(
     require(len(texts) > 0, "texts must contain a text, is empty")
     predictor.check_count("top_k", top_k)
     with open_checkpoint(path) as opened:
-        found = any(name.startswith("mlm_head/") for name in opened.tensors)
+        has_head = any(name.startswith("mlm_head/") for name in opened.tensors)
         tokenizer = choose_tokenizer(opened, tokenizer, do_lower_case, keep_accents)
-        head = "masked_lm" if found else None
+        head = "masked_lm" if has_head else None
         model = build_model(opened, head, report=logging.info)
         about = {"format": opened.format, "head": opened.head}
     predictor.check_fits(model, tokenizer)

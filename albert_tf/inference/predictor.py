@@ -269,16 +269,16 @@ class Predictor(Loadable):
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        found = task if isinstance(task, Task) else _task_of(model, self.head, task)
-        given = {"max_seq_length": max_seq_length, **options}
-        given = {name: value for name, value in given.items() if value is not None}
+        own_task = task if isinstance(task, Task) else _task_of(model, self.head, task)
+        changes = {"max_seq_length": max_seq_length, **options}
+        changes = {name: value for name, value in changes.items() if value is not None}
         longest = model.config.max_position_embeddings
-        _check_options(given, longest)
-        start = dataclasses.replace(found.options, **given)
+        _check_options(changes, longest)
+        start = dataclasses.replace(own_task.options, **changes)
         if HEADS[self.head].answers_spans and not getattr(model, "task", None):
             start = with_room(start, 2 + tokenizer.pair_separators)
-            start = dataclasses.replace(start, **given)
-        self.task: Task = dataclasses.replace(found, options=start)
+            start = dataclasses.replace(start, **changes)
+        self.task: Task = dataclasses.replace(own_task, options=start)
         length, pad_id = start.max_seq_length, tokenizer.pad_id
         self._shape = BatchShape(self.head, length, longest, pad_id, **steps())
         self.used_layers: np.ndarray | None = None

@@ -87,8 +87,8 @@ def _is_dask(runner: str) -> bool:
     return runner.rpartition(".")[2] == _DASK
 
 
-def _make_options(runner: str, given: Sequence[str]) -> PipelineOptions:
-    return PipelineOptions(list(given), runner=_CLASSES.get(runner, runner))
+def _make_options(runner: str, beam_options: Sequence[str]) -> PipelineOptions:
+    return PipelineOptions(list(beam_options), runner=_CLASSES.get(runner, runner))
 
 
 def _check_scheduler(options: dict[str, Any]) -> None:

@@ -85,10 +85,10 @@ class Workplace:
             differences = _differences(before, self._settings)
             if is_same := not differences:
                 existing = [p for p in existing if os.path.basename(p) not in claimed]
-            rule = f"output_file: {self.path} holds parts of a run that was stopped, "
-            rule += f"with other settings: {'; '.join(differences)}; repeat that run, "
-            rule += "or give --overwrite to start anew"
-            require(is_same or overwrite or not self._has_parts(), rule)
+            need = f"output_file: {self.path} holds parts of a run that was stopped, "
+            need += f"with other settings: {'; '.join(differences)}; repeat that run, "
+            need += "or give --overwrite to start anew"
+            require(is_same or overwrite or not self._has_parts(), need)
         _check_new(existing, overwrite)
         if not is_same:
             self.remove()
@@ -155,10 +155,10 @@ class Workplace:
         if _SETTINGS not in names:
             # Every run writes the settings first and removes them last.
             others += [name for name in names if _PART.fullmatch(name)]
-        rule = f"output_file: {self.path} must be free for the parts of the output, "
-        rule += f"received a folder with {', '.join(others[:1])}, which is not a part; "
-        rule += "move it, or give another name of the output"
-        require(not others, rule)
+        need = f"output_file: {self.path} must be free for the parts of the output, "
+        need += f"received a folder with {', '.join(others[:1])}, which is not a part; "
+        need += "move it, or give another name of the output"
+        require(not others, need)
 
     def _name(self, index: int) -> str:
         return self.join(f"part-{index:06d}")

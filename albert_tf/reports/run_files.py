@@ -270,8 +270,8 @@ def _trials(path: str) -> Mapping[str, Any]:
         return {}
     runs = trials["runs"]
     listed = isinstance(runs, list) and all(isinstance(run, Mapping) for run in runs)
-    rule = f"{files.join(path, 'metrics.json')}: trials: runs must be a list of objects"
-    require(listed, rule, error=DataError)
+    need = f"{files.join(path, 'metrics.json')}: trials: runs must be a list of objects"
+    require(listed, need, error=DataError)
     return trials
 
 
@@ -293,8 +293,8 @@ def _data_card(run: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if files.is_remote(pattern) and not files.is_remote(run):
         return {}  # reading it would take TensorFlow
     try:
-        found = {os.path.dirname(path) for path in shards.find_shards(pattern)}
-        return _json(*found, card.CARD_NAME) if len(found) == 1 else {}
+        card_folders = {os.path.dirname(path) for path in shards.find_shards(pattern)}
+        return _json(*card_folders, card.CARD_NAME) if len(card_folders) == 1 else {}
     except (DataError, UsageError):
         return {}
 

@@ -111,17 +111,17 @@ def _seeds(trials: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answers_on(split: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _answers_on(split: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the tables and pictures about the answers on a split."""
-    labels, confusion = found.get("labels", ()), found.get("confusion", ())
-    scatter = found.get("scatter", ())
+    labels, confusion = content.get("labels", ()), content.get("confusion", ())
+    scatter = content.get("scatter", ())
     return {
-        "groups": Table.of("Metrics by group", found.get("groups") or ()),
-        "labels": Table.of("Metrics by label", found.get("per_class") or ()),
+        "groups": Table.of("Metrics by group", content.get("groups") or ()),
+        "labels": Table.of("Metrics by label", content.get("per_class") or ()),
         "confusion": _confusion(split, labels, confusion) if len(confusion) else None,
         "scatter": [figures.draw_scatter(split, scatter)] if len(scatter) else None,
-        "calibration": _calibration(split, found.get("calibration", ())),
-        "errors": _errors(found.get("errors", ())),
+        "calibration": _calibration(split, content.get("calibration", ())),
+        "errors": _errors(content.get("errors", ())),
     }
 
 

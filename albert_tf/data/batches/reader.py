@@ -84,8 +84,8 @@ class ExampleReader:
         kind = "masked record" if self.is_static else "record without masks"
         for name in map(features.record_name, self._names):
             known = ", ".join(sorted(first)) or "none"
-            rule = f"{where}: a {kind} needs the feature {name!r}, this one has {known}"
-            require(name in first, rule, error=DataError)
+            need = f"{where}: a {kind} needs the feature {name!r}, this one has {known}"
+            require(name in first, need, error=DataError)
         self._num_predictions = 0
         if self.is_static:
             length = len(first[features.INPUT_IDS].int64_list.value)
@@ -97,8 +97,8 @@ class ExampleReader:
                 ("max_seq_length", length, max_seq_length),
                 ("max_predictions_per_seq", most, max_predictions_per_seq),
             ):
-                rule = f"{where}: was written with {name}={stored}, which cannot be "
-                require(stored == wanted, f"{rule}changed", wanted, error=DataError)
+                need = f"{where}: was written with {name}={stored}, which cannot be "
+                require(stored == wanted, f"{need}changed", wanted, error=DataError)
         self._check_cards()
         sample = np.linspace(0, len(self.records) - 1, _NUM_SAMPLED).astype(np.int64)
         with tf.init_scope(), data_errors():
@@ -210,35 +210,35 @@ class ExampleReader:
                 words = count_of(expected, "value")
             elif name == _LABELS:
                 expected, words = 1, "1 value"
-            rule = f"{features.record_name(name)} must have {words}"
-            self._check_each(sizes == expected, rule, indices, sizes)
+            need = f"{features.record_name(name)} must have {words}"
+            self._check_each(sizes == expected, need, indices, sizes)
         limits = self._limits().items()
         for (name, limit), values in zip(limits, (tokens, *others), strict=True):
             low, high = values.min(axis=1, initial=0), values.max(axis=1, initial=0)
-            rule = f"{features.record_name(name)} must be in [0, {limit})"
+            need = f"{features.record_name(name)} must be in [0, {limit})"
             if name == features.SEGMENT_IDS:  # where a model has no embedding for them
-                rule += ", the model's type_vocab_size"
+                need += ", the model's type_vocab_size"
             fits = (low >= 0) & (high < limit)
-            self._check_each(fits, rule, indices, np.where(low < 0, low, high))
+            self._check_each(fits, need, indices, np.where(low < 0, low, high))
         return tokens
 
     def _check_lengths(self, indices, lengths) -> None:
         least = self.max_seq_length if self.is_static else 1
-        rule = f"{features.INPUT_IDS} must have {least} values"
+        need = f"{features.INPUT_IDS} must have {least} values"
         if not self.is_static:
-            rule = f"an example must have 1 to max_seq_length={self.max_seq_length} "
-            rule += "tokens (set --max_seq_length as for create_pretraining_data)"
+            need = f"an example must have 1 to max_seq_length={self.max_seq_length} "
+            need += "tokens (set --max_seq_length as for create_pretraining_data)"
         fits = (lengths >= least) & (lengths <= self.max_seq_length)
-        self._check_each(fits, rule, indices, lengths)
+        self._check_each(fits, need, indices, lengths)
 
-    def _check_each(self, fits, rule: str, indices, values) -> None:
+    def _check_each(self, fits, need: str, indices, values) -> None:
         if not np.all(fits):
             first = int(np.argmin(fits))
-            self._fail(rule, indices[first], values[first])
+            self._fail(need, indices[first], values[first])
 
-    def _fail(self, rule: str, index: int, value: int):
+    def _fail(self, need: str, index: int, value: int):
         path, number = self.records.locate(int(index))
-        raise DataError(f"{path}: record {number}: {rule}, received {value}")
+        raise DataError(f"{path}: record {number}: {need}, received {value}")
 
     def _check_cards(self) -> None:
         """Raises `DataError` if the files do not agree with their data cards."""
@@ -252,8 +252,8 @@ class ExampleReader:
                 tokenizer = content["tokenizer"]["sha256"]
                 shards = card.shard_sizes(content)
             except (ValueError, KeyError, TypeError, AttributeError):
-                rule = f"{path}: must be a data card with tokenizer.sha256"
-                raise DataError(rule) from None
+                message = f"{path}: must be a data card with tokenizer.sha256"
+                raise DataError(message) from None
             if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "

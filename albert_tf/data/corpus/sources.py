@@ -53,15 +53,15 @@ def read_sources(
             the weights are wrong.
         DataError: For the same mistakes in a TOML file, or if it is not valid TOML.
     """
-    rule = "--source_temperature must be positive"
-    require(temperature is None or 0 < temperature < math.inf, rule, temperature)
+    need = "--source_temperature must be positive"
+    require(temperature is None or 0 < temperature < math.inf, need, temperature)
     parts = list(filter(None, map(str.strip, inputs.split(","))))
     where, error = "--input_file", UsageError
     if any(map(_TOML.search, parts)):
         is_only = len(parts) == 1 and parts[0].endswith(".toml")
-        rule = "--input_file: a TOML file of sources must be the only input, without a "
-        rule += "name or weight"
-        require(is_only and not NAMED.fullmatch(parts[0]), rule, inputs)
+        need = "--input_file: a TOML file of sources must be the only input, without a "
+        need += "name or weight"
+        require(is_only and not NAMED.fullmatch(parts[0]), need, inputs)
         where, error = parts[0], DataError
         sources = _read_toml(where)
     else:
@@ -77,14 +77,14 @@ def read_sources(
     weights = {name: source.weight for name, source in sources.items()}
     for name, weight in weights.items():
         if temperature is None:
-            rule = f"{where}: source {name!r} needs a weight above 0, at most 1, or "
-            rule += "all none with --source_temperature"
+            need = f"{where}: source {name!r} needs a weight above 0, at most 1, or "
+            need += "all none with --source_temperature"
             fits = weight is not None and 0 < weight <= 1
-            require(fits, rule, weight, error=error)
+            require(fits, need, weight, error=error)
         else:
-            rule = f"{where}: source {name!r} can have no weight with "
-            rule += f"--source_temperature={temperature}"
-            require(weight is None, rule, weight, error=error)
+            need = f"{where}: source {name!r} can have no weight with "
+            need += f"--source_temperature={temperature}"
+            require(weight is None, need, weight, error=error)
     total = math.fsum(weight or 0 for weight in weights.values())
     if temperature is None and abs(total - 1) > 1e-6:
         terms = " + ".join(f"{weight:g}" for weight in weights.values())

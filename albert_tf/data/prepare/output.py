@@ -193,17 +193,17 @@ class OutputNames:
         outputs = list(filter(None, map(str.strip, output.split(","))))
         plain = [path for path in outputs if not path.endswith(".tfrecord")]
         self.explicit = None if plain else outputs
-        rule = "num_shards: must be positive"
-        require(num_shards is None or num_shards > 0, rule, num_shards)
-        rule = "output_file: must name files or a prefix"
-        require(outputs and os.path.basename(outputs[0]), rule, output)
-        rule = "output_file: several files must end in .tfrecord"
-        require(not plain or len(outputs) == 1, rule, *plain[:1])
-        rule = "output_file: must name different files"
-        require(len({*outputs}) == len(outputs), rule, output)
+        need = "num_shards: must be positive"
+        require(num_shards is None or num_shards > 0, need, num_shards)
+        need = "output_file: must name files or a prefix"
+        require(outputs and os.path.basename(outputs[0]), need, output)
+        need = "output_file: several files must end in .tfrecord"
+        require(not plain or len(outputs) == 1, need, *plain[:1])
+        need = "output_file: must name different files"
+        require(len({*outputs}) == len(outputs), need, output)
         fits = plain or num_shards in (None, len(outputs))
-        rule = f"num_shards: must be {len(outputs)}, the number of files of output_file"
-        require(fits, rule, num_shards)
+        need = f"num_shards: must be {len(outputs)}, the number of files of output_file"
+        require(fits, need, num_shards)
         self.num_shards = len(outputs) if self.explicit else num_shards
         self.prefix = outputs[0].removesuffix(".tfrecord")
         self.folder = os.path.dirname(self.prefix)

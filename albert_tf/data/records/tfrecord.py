@@ -157,8 +157,8 @@ class RecordSet:
         payload = record[_HEADER.size : -_FOOTER.size]
         length, crc = _HEADER.unpack_from(record)[0], _FOOTER.unpack(record[-4:])[0]
         if length != len(payload) or crc != masked_crc(payload):
-            rule = "checksum does not match, the file or its index is damaged"
-            raise DataError(f"{where}: {rule}")
+            reason = "checksum does not match, the file or its index is damaged"
+            raise DataError(f"{where}: {reason}")
         return payload
 
 

@@ -216,13 +216,18 @@ PAIRS: dict[str, Head] = {
         name="electra",
         keras_class="electra.ElectraPretrainer",
         layers=(
-            *("discriminator/dense", "discriminator/prediction"),
+            "discriminator/dense",
+            "discriminator/prediction",
             "generator/mlm_head/dense",
         ),
         answers=REPLACED,
         options=(
-            *("generator_size", "generator_layers", "embedding_sharing"),
-            *("share_encoder", "temperature", "disallow_correct"),
+            "generator_size",
+            "generator_layers",
+            "embedding_sharing",
+            "share_encoder",
+            "temperature",
+            "disallow_correct",
         ),
         nets={GENERATOR: "masked_lm", MODEL: "discriminator"},
     )

@@ -25,8 +25,15 @@ PACKAGES = {
 }
 _OF_RUNTIMES = ("quantization", "eval_file", "max_accuracy_drop")
 _OF_SAVED_MODELS = (
-    *("version", "server_files", "precision", "exit", "exits_curve", "null_threshold"),
-    *("n_best_size", "top_k", "warmup_batch_sizes"),
+    "version",
+    "server_files",
+    "precision",
+    "exit",
+    "exits_curve",
+    "null_threshold",
+    "n_best_size",
+    "top_k",
+    "warmup_batch_sizes",
 )
 
 

@@ -200,7 +200,9 @@ class Corpus:
                 "%s: has a document of more than %s characters; read as "
                 "--input_format=%s (%s), give another one if documents are set apart "
                 "otherwise",
-                *(source.name, f"{_LONG:,}", source.format),
+                source.name,
+                f"{_LONG:,}",
+                source.format,
                 formats.LAYOUTS[source.format],
             )
 

@@ -98,7 +98,8 @@ class MaskingConfig:
             min(self.mask_fraction, self.random_fraction, rest + 1e-9) >= 0,
             "mask_fraction and random_fraction must not be negative and add up to at "
             "most 1",
-            *(self.mask_fraction, self.random_fraction),
+            self.mask_fraction,
+            self.random_fraction,
         )
 
     @classmethod

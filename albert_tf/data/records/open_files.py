@@ -106,7 +106,10 @@ class OpenFiles:
             )
         logging.info(
             "copying %d record files (%.1f MB) to %s, %s first",
-            *(len(numbers), total / 1e6, folder, first),
+            len(numbers),
+            total / 1e6,
+            folder,
+            first,
         )
         if self._copies is None:
             self._copies = tempfile.TemporaryFile(prefix="albert_tf-")  # noqa: SIM115

@@ -69,7 +69,6 @@ class Output:
 
         The reasons are an ending that does not fit the answers, a missing folder, or a
         missing pyarrow.
-        exist, or pyarrow is missing.
         """
         noun, endings = _ENDINGS[self.answers]
         *most, last = (f".{name}" for name in endings)

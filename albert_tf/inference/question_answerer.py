@@ -28,11 +28,10 @@ class QuestionAnswerer(predictor.Predictor):
         unanswerable: bool or None. Whether a text may have no answer. Default: whether
             the model was fine-tuned on such questions (SQuAD 2.0), or a
             `null_threshold` is given.
-        null_threshold: float or None. A question is answered if its null score is not
-            null_threshold: float or None. A question is answered if its null score does
-                not exceed this: a larger number gives more answers. The null score is
-                the logit of "there is no answer" of the beam head, and otherwise the
-                logits of `[CLS]` minus the logits of the best answer. Default: the
+        null_threshold: float or None. A question is answered if its null score does
+            not exceed this: a larger number gives more answers. The null score is
+            the logit of "there is no answer" of the beam head, and otherwise the
+            logits of `[CLS]` minus the logits of the best answer. Default: the
                 value chosen in fine-tuning, or 0.
         **kwargs: `max_seq_length`, `doc_stride`, `max_query_length`, `n_best_size` and
             `max_answer_length` (see `tasks.task.Options`; default: as in

@@ -7,7 +7,6 @@ this sidecar, such as the original's, is indexed by walking over its length head
 
 Payloads are `tf.train.Example` messages. TensorFlow's class takes about 20 microseconds
 per example of 128 tokens and needs TensorFlow in every worker. Here a whole batch
-becomes bytes with a few NumPy calls. The bytes are those of deterministic protobuf
 becomes bytes with a few NumPy calls. The bytes equal deterministic protobuf
 serialization (map entries sorted by name), so equal examples are equal bytes on every
 """

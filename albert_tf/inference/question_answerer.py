@@ -32,7 +32,7 @@ class QuestionAnswerer(predictor.Predictor):
             not exceed this: a larger number gives more answers. The null score is
             the logit of "there is no answer" of the beam head, and otherwise the
             logits of `[CLS]` minus the logits of the best answer. Default: the
-                value chosen in fine-tuning, or 0.
+            value chosen in fine-tuning, or 0.
         **kwargs: `max_seq_length`, `doc_stride`, `max_query_length`, `n_best_size` and
             `max_answer_length` (see `tasks.task.Options`; default: as in
             fine-tuning), and `batch_size`.

@@ -9,6 +9,7 @@ Payloads are `tf.train.Example` messages. TensorFlow's class takes about 20 micr
 per example of 128 tokens and needs TensorFlow in every worker. Here a whole batch
 becomes bytes with a few NumPy calls. The bytes equal deterministic protobuf
 serialization (map entries sorted by name), so equal examples are equal bytes on every
+machine.
 """
 
 import functools

@@ -49,7 +49,6 @@ def measure_exits(
     Returns:
         dict, ready for JSON: the model's digest as `weights`, the name of the metric,
         `full` (metric and seconds per example of the whole model), a list of `points`
-        `full` (metric and seconds per example of the whole model), a list of `points`
         and `best`: of the points whose metric is at most half a point (hundredth)
         below the whole model's, the fastest one, or None. A point has the rule
         (`exit`), the mean number of layers, the metric, and `time`, the share of the

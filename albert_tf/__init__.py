@@ -90,7 +90,7 @@ def __dir__() -> list[str]:
 def _loader():
     """Returns `converters.load`, with which classes of lower layers load themselves.
 
-    They must not import it: it is above them, and would import TensorFlow.
+    They must not import it, because it is above them and would import TensorFlow.
     """
     return importlib.import_module(f"albert_tf.{_HOME['from_pretrained']}")
 
@@ -113,12 +113,10 @@ def _stand_in(name: str, home: str) -> type:
 
 
 class _AroundImport(importlib.abc.MetaPathFinder):
-    """Has the first import of a package, not imported yet, executed by a function.
+    """Lets a function execute the first import of a package that is not yet imported.
 
-    Args:
-        name: str. Name of the package.
-        run: callable. Called once with a function that executes the module, which it
-            must call, and with the module.
+    `run` is called once with a function that executes the module, which it must call,
+    and with the module.
     """
 
     def __init__(self, name: str, run):

@@ -16,7 +16,7 @@ from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
 SHARING_MODES = ("all", "attention", "ffn", "none")
-# A config file with more blocks than this would only exhaust the memory.
+# A config file with more blocks than this would only exhaust memory.
 MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
 
@@ -56,8 +56,8 @@ def _roberta(d: int, layers: int, heads: int) -> dict[str, Any]:
 
 _ELECTRA = {"hidden_act": "gelu", "family": "electra"}
 # Sizes: ALBERT, Table 1; dropout: the released albert_config.json of v1 and v2.
-# RoBERTa, Table 9; ELECTRA, Table 6: its discriminators. `electra_albert_base` is one
-# on ALBERT's shared block.
+# RoBERTa, Table 9; ELECTRA, Table 6: its discriminators. `electra_albert_base` is a
+# discriminator on ALBERT's shared block.
 PRESETS: dict[str, dict[str, Any]] = {
     "albert_base_v1": _albert(768, 12, 12, 0.1),
     "albert_base_v2": _albert(768, 12, 12, 0.0),
@@ -101,7 +101,7 @@ class AlbertConfig:
         num_attention_heads: int. `N`, a divisor of `D`.
         intermediate_size: int. `F`.
         hidden_act: str. `"gelu_new"` is the tanh approximation (what the original
-            computes for `"gelu"`), `"gelu"` the exact one.
+            computes for `"gelu"`), `"gelu"` the exact function.
         hidden_dropout_prob: float in `[0, 1)`.
         attention_probs_dropout_prob: float in `[0, 1)`.
         max_position_embeddings: int. Length of the longest sequence.
@@ -128,8 +128,8 @@ class AlbertConfig:
             is `"bert"`, any other is `"albert"`. Only this architecture can be set to
             `"bert"`; any can be set to the others.
         position_offset: int. Row of the position table for the first token of a text.
-            RoBERTa's is the padding id + 1: positions follow from the token ids, those
-            of padding have the row before. All other families have 0. The table has
+            RoBERTa's is the padding id + 1: positions follow from the token ids, and
+            padding has the preceding row. All other families have 0. The table has
             `max_position_embeddings + position_offset` rows.
 
     Raises:
@@ -181,10 +181,10 @@ class AlbertConfig:
         require(D % N == 0, multiple, D, N, error=ValueError)
         require(groups <= L, fewer, groups, L, error=ValueError)
         require(L * inner <= MAX_BLOCKS, most, L, inner, error=ValueError)
-        rule = "position_offset must be the tokenizer's pad_id + 1 for the family "
-        rule += "'roberta', else 0"
+        expected = "position_offset must be the tokenizer's pad_id + 1 for the family "
+        expected += "'roberta', else 0"
         fits = (self.position_offset > 0) == (self.family == "roberta")
-        require(fits, rule, self.position_offset, error=ValueError)
+        require(fits, expected, self.position_offset, error=ValueError)
         if self.family is None:
             object.__setattr__(self, "family", self._derived_family())
         elif self.family == "bert" and self._derived_family() != "bert":
@@ -203,11 +203,11 @@ class AlbertConfig:
         Args:
             name: str. `albert_{base,large,xlarge,xxlarge}_v{1,2}`, `bert_{base,large}`
                 (uncased), `roberta_{base,large}`, `electra_{small,base,large}` or
-                `electra_albert_base`; ELECTRA's are the discriminators.
+                `electra_albert_base`; ELECTRA's presets are the discriminators.
             **changes: Fields to set differently, as in `replace`.
         """
-        known = f"preset must be one of {', '.join(PRESETS)}"
-        require(name in PRESETS, known, name, error=ValueError)
+        expected = f"preset must be one of {', '.join(PRESETS)}"
+        require(name in PRESETS, expected, name, error=ValueError)
         return cls(**PRESETS[name]).replace(**changes)
 
     @classmethod
@@ -221,10 +221,10 @@ class AlbertConfig:
 
         The original calls the tanh approximation `"gelu"`, Hugging Face
         `"gelu_new"`; the other keys show which of the two wrote `values`. With the
-        family RoBERTa or ELECTRA, `"gelu"` is the exact one in any file.
+        family RoBERTa or ELECTRA, `"gelu"` is the exact function in any file.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**to_fields(values, known))
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**to_fields(values, names))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> "AlbertConfig":
@@ -253,9 +253,9 @@ class AlbertConfig:
     def replace(self, **changes) -> "AlbertConfig":
         """Returns a copy with some fields set differently.
 
-        A family that follows from the architecture follows it again: with another
-        `sharing`, `bert_base` becomes an ALBERT. A family set against the derived one
-        is kept.
+        A family that follows from the architecture is derived again: with another
+        `sharing`, `bert_base` becomes an ALBERT. A family that differs from the derived
+        one is preserved.
         """
         if self.family == self._derived_family():
             changes = {"family": None, **changes}
@@ -269,29 +269,29 @@ class AlbertConfig:
     def head_act(self) -> str:
         """The activation of the masked LM head, by the names of `hidden_act`.
 
-        RoBERTa's and ELECTRA's is the exact gelu whatever the encoder's is.
+        In RoBERTa and ELECTRA, it is the exact gelu whatever the encoder uses.
         """
         return "gelu" if self.family in ("roberta", "electra") else self.hidden_act
 
     @property
     def pooler_act(self) -> str:
-        """The activation of the pooler, by Keras's names; its gelu is the exact one."""
+        """The activation of the pooler, by Keras's names; its gelu is exact."""
         return "gelu" if self.family == "electra" else "tanh"
 
     @property
     def pooler_dropout_prob(self) -> float:
-        """Dropout before the pooler of a text classifier, as Hugging Face's have it."""
+        """Dropout before a text classifier's pooler, as in Hugging Face's models."""
         two = self.family in ("roberta", "electra")
         return self.classifier_dropout_prob if two else 0.0
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the encoder alone has a pooler; ELECTRA's has none."""
+        """Whether the encoder alone has a pooler; ELECTRA's does not."""
         return self.family != "electra"
 
     @property
     def num_segments(self) -> int:
-        """Segments of a pair. RoBERTa's is one, whatever its table of segments has."""
+        """Number of segments of a pair; 1 in RoBERTa, whatever its table contains."""
         return 1 if self.family == "roberta" else self.type_vocab_size
 
     @property
@@ -302,10 +302,10 @@ class AlbertConfig:
     def check_pad_id(self, pad_id: int, where: str, error: type = DataError) -> None:
         """Raises an error if a tokenizer's padding id contradicts `position_offset`."""
         offset = self.position_offset
-        rule = f"{where}: the tokenizer's pad_id must be {offset - 1}, as the config's "
-        rule += f"position_offset={offset} counts positions from the next id; a new "
-        rule += f"model for this tokenizer needs position_offset={pad_id + 1}"
-        require(offset in (0, pad_id + 1), rule, pad_id, error=error)
+        need = f"{where}: the tokenizer's pad_id must be {offset - 1}, as the config's "
+        need += f"position_offset={offset} counts positions from the next id; a new "
+        need += f"model for this tokenizer needs position_offset={pad_id + 1}"
+        require(offset in (0, pad_id + 1), need, pad_id, error=error)
 
     @property
     def head_size(self) -> int:
@@ -351,12 +351,12 @@ class AlbertConfig:
             return int(layer / L * G)
         if self.group_rule == "huggingface":
             return int(layer / (L / G))
-        return layer * G // L  # uses every group, which the other two do not
+        return layer * G // L  # uses every group, unlike the other two rules
 
     def parameter_counts(self) -> dict[str, int]:
         """Returns the number of parameters of each part of the encoder and pooler.
 
-        The layer norm of the embeddings counts among the layer norms.
+        The layer norm of the embeddings is counted with the layer norms.
         """
         V, E, D, F = (
             self.vocab_size,
@@ -364,7 +364,7 @@ class AlbertConfig:
             self.hidden_size,
             self.intermediate_size,
         )
-        # A group skipped by a floating-point `group_rule` is built and counted too.
+        # A group skipped by a floating-point `group_rule` is also built and counted.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))
         return {
@@ -389,8 +389,8 @@ class AlbertConfig:
                 does not use one, or None for the backbone with its pooler.
             num_labels: int. Number of labels of a classifier that leaves it open.
         """
-        known = f"head must be one of {', '.join(heads.HEADS)}"
-        require(head in (None, *heads.HEADS), known, head, error=ValueError)
+        expected = f"head must be one of {', '.join(heads.HEADS)}"
+        require(head in (None, *heads.HEADS), expected, head, error=ValueError)
         row = heads.find(head)
         counts = self.parameter_counts()
         if not (row.uses_pooler and (head or self.has_pooler)):
@@ -399,7 +399,7 @@ class AlbertConfig:
         mlm_head = (D + 1) * E + 2 * E + self.vocab_size
         sizes = {
             "mlm_head": mlm_head,
-            # With embeddings of 200 for 15 places in a span, the defaults of the model.
+            # With embeddings of size 200 for 15 places in a span, the model's defaults.
             "sbo_head": mlm_head + (2 * D + 200 + 1) * D + 2 * D + 15 * 200,
             "sop_head": 2 * (D + 1),
             "classifier": (row.fixed_labels or num_labels) * (D + 1),
@@ -424,24 +424,21 @@ class AlbertConfig:
         return len(self.layer_table()) * block + projection
 
 
-# Generators are smaller than discriminators; a mistake is not to take all memory.
+# Generators are smaller than discriminators; a mistake must not exhaust memory.
 _MAX_SHARE = 16
 
 
 def generator_config(config: AlbertConfig, size: float, layers: float) -> AlbertConfig:
     """Returns the config of the generator of a discriminator.
 
-    As in the original's `get_generator_config`, where heads of 64 and a feed-forward
-    of `4 D` are taken for granted: heads keep their size, of which there is at least
-    one, and the feed-forward its share.
+    As in the original's `get_generator_config`, which assumes heads of 64 and a
+    feed-forward of `4 D`: heads keep their size, with at least one head, and the
+    feed-forward keeps its share. Raises `UsageError` if a share is not in (0, 16], or
+    the heads do not divide the size.
 
     Args:
-        config: `AlbertConfig`. Config of the discriminator.
         size: float. Share of `hidden_size` and `intermediate_size`.
         layers: float. Share of `num_hidden_layers`.
-
-    Raises:
-        UsageError: If a share is not in (0, 16], or the heads do not divide the size.
     """
     for name, share in (("generator_size", size), ("generator_layers", layers)):
         require(share > 0, f"{name} must be positive", share)
@@ -449,12 +446,12 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
     D = max(1, round(config.hidden_size * size))
     L = max(1, round(config.num_hidden_layers * layers))
     count = max(1, D // config.head_size)
-    rule = (
+    expected = (
         f"generator_size={size}: hidden_size of the generator must be a multiple of "
         f"its number of heads, {count} (of about {config.head_size} as in the "
         "discriminator)"
     )
-    require(D % count == 0, rule, D)
+    require(D % count == 0, expected, D)
     return config.replace(
         hidden_size=D,
         intermediate_size=max(1, round(config.intermediate_size * size)),
@@ -465,7 +462,7 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
 
 
 def _check_type(field: dataclasses.Field, value: Any) -> None:
-    """Raises a ValueError that names the field, the constraint and the value."""
+    """Raises `ValueError` that names the field, the constraint and the value."""
     name = field.name
     allowed = {
         "sharing": SHARING_MODES,
@@ -477,18 +474,18 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
     if value is None and name in ("mlm_layer_norm_eps", "family"):
         return
     if name in allowed:
-        ok, rule = value in allowed[name], f"one of {', '.join(allowed[name])}"
+        ok, kind = value in allowed[name], f"one of {', '.join(allowed[name])}"
     elif field.type is bool:
-        ok, rule = isinstance(value, bool), "true or false"
+        ok, kind = isinstance(value, bool), "true or false"
     elif field.type is int:
         ok = isinstance(value, int) and not isinstance(value, bool)
         least = 0 if name == "position_offset" else 1
         ok = ok and least <= value < 2**31
-        rule = "a positive integer" if least else "an integer of at least 0"
+        kind = "a positive integer" if least else "an integer of at least 0"
     else:
         ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if name.endswith("_prob"):
-            ok, rule = ok and 0 <= value < 1, "a number in [0, 1)"
+            ok, kind = ok and 0 <= value < 1, "a number in [0, 1)"
         else:
-            ok, rule = ok and 0 < value < float("inf"), "a positive number"
-    require(ok, f"{name} must be {rule}", value, error=ValueError)
+            ok, kind = ok and 0 < value < float("inf"), "a positive number"
+    require(ok, f"{name} must be {kind}", value, error=ValueError)

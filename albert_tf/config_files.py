@@ -6,7 +6,7 @@ from typing import Any
 
 from albert_tf.errors import require
 
-# Who writes config files.
+# The writers of config files.
 OURS = "albert_tf"
 ORIGINAL = "original"
 HUGGINGFACE = "huggingface"
@@ -39,7 +39,7 @@ MUST_BE = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
-    # What ELECTRA's multiple choice puts in the place of a pooler.
+    # ELECTRA's multiple choice uses these in place of a pooler.
     "summary_type": ("first",),
     "summary_use_proj": (True,),
     "summary_activation": ("gelu",),
@@ -53,7 +53,7 @@ HF_ACTIVATIONS = {
 }
 # Families of models by the `model_type` that Hugging Face gives them.
 FAMILIES = ("albert", "bert", "roberta", "electra")
-# Those whose original code calls the exact gelu `"gelu"`.
+# Families whose original code calls the exact gelu `"gelu"`.
 _EXACT = ("roberta", "electra")
 _CLASS = re.compile(
     r"(?:TF|Flax)?(Albert|Bert|Roberta|Electra)(Model|For|LMHead|PreTrained)"
@@ -61,7 +61,7 @@ _CLASS = re.compile(
 
 
 def dialect_of(values: dict[str, Any]) -> str:
-    """Returns who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
+    """Returns the writer of a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
 
     Hugging Face's files have had `layer_norm_eps` since the first release; the
     original's never have it, unless a user has named RoBERTa or ELECTRA in it.
@@ -77,18 +77,14 @@ def dialect_of(values: dict[str, Any]) -> str:
 def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
     """Translates the content of a config JSON to `AlbertConfig` fields.
 
-    Args:
-        values: dict. The content of the file.
-        known: set of str. The names of the fields.
-
-    Raises:
-        ValueError: If a size is missing, a key is unknown (Hugging Face's files
-            may have additional keys), or the config describes another model.
+    `known` holds the names of the fields. Raises `ValueError` if a size is missing, a
+    key is unknown (Hugging Face's files may have additional keys), or the config
+    describes another model.
     """
     if not isinstance(values, dict):
         raise ValueError(f"expected a JSON object, received {type(values).__name__}")
     kind = dialect_of(values)
-    # First, because what another model has instead is named otherwise.
+    # This is checked first, because other models use other names for their sizes.
     family = _family(values, kind)
     missing = [k for k in REQUIRED if k not in values]
     if missing and kind != OURS:
@@ -101,8 +97,8 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
             )
     if kind != HUGGINGFACE:
         others = {"share_parameter_across_layers"}
-        # The config.json of our model folders also has the head, the labels and the
-        # tokenizer's options.
+        # The config.json of our model folders also contains the head, the labels and
+        # the tokenizer's options.
         others |= {"format", "model", "tokenizer"} if kind == OURS else set()
         others |= known
         for key in values:
@@ -145,21 +141,21 @@ def _family(values: dict[str, Any], kind: str) -> str | None:
     if kind == ORIGINAL:
         return guessed
     if model_type := values.get("model_type"):
-        known = f"model_type must be {' or '.join(FAMILIES)}"
-        require(model_type in FAMILIES, known, model_type, error=ValueError)
+        expected = f"model_type must be {' or '.join(FAMILIES)}"
+        require(model_type in FAMILIES, expected, model_type, error=ValueError)
         return model_type
     # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
     classes = values.get("architectures")
     for name in classes if isinstance(classes, list) else ():
-        known = f"architectures must be of {' or '.join(FAMILIES)}"
-        found = _CLASS.match(str(name))
-        require(found, known, name, error=ValueError)
-        guessed = guessed if found[1] == "Bert" else found[1].lower()
+        expected = f"architectures must be of {' or '.join(FAMILIES)}"
+        match = _CLASS.match(str(name))
+        require(match, expected, name, error=ValueError)
+        guessed = guessed if match[1] == "Bert" else match[1].lower()
     return guessed
 
 
 def _family_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a file that names ALBERT's relative need not say."""
+    """Returns the defaults of a file that names ALBERT's relative."""
     shared = values.get("share_parameter_across_layers")
     fields = {"sharing": "all" if shared else "none"}
     fields["embedding_size"] = values["hidden_size"]
@@ -172,9 +168,9 @@ def _set_positions(result: dict[str, Any], values: dict[str, Any]) -> None:
     """Sets the positions of a RoBERTa, whose file counts the rows of the table."""
     pad_id = values.get("pad_token_id", 1)
     rows = values.get("max_position_embeddings", 512)
-    rule = "pad_token_id must be an integer of at least 0"
-    require(type(pad_id) is int and pad_id >= 0, rule, pad_id, error=ValueError)
-    rule = f"max_position_embeddings must be an integer above {pad_id + 1}"
-    require(type(rows) is int and rows > pad_id + 1, rule, rows, error=ValueError)
+    expected = "pad_token_id must be an integer of at least 0"
+    require(type(pad_id) is int and pad_id >= 0, expected, pad_id, error=ValueError)
+    expected = f"max_position_embeddings must be an integer above {pad_id + 1}"
+    require(type(rows) is int and rows > pad_id + 1, expected, rows, error=ValueError)
     result["position_offset"] = pad_id + 1
     result["max_position_embeddings"] = rows - pad_id - 1

@@ -30,13 +30,13 @@ class MissingFileError(DataError):
 
 
 class Stopped(KeyboardInterrupt):
-    """A run ended early on a signal, after saving what it had reached.
+    """A run ended early on a signal, after saving its state.
 
-    A `KeyboardInterrupt`, so that nothing takes it for a failure.
+    It is a `KeyboardInterrupt`, so that no code treats it as a failure.
 
     Attributes:
-        exit_code: int. 130 after Ctrl-C, else 143: what waits for the run to be
-            complete, as `&&` and schedulers do, must not go on.
+        exit_code: int. 130 after Ctrl-C, else 143: commands that wait for the run to
+            be complete, as with `&&` and in schedulers, must not continue.
     """
 
     def __init__(self, message: str, signal: str = "SIGTERM"):
@@ -53,10 +53,8 @@ def require(
     """Raises `error` unless a condition holds: "expectation, received value".
 
     Args:
-        condition: Anything with a truth value.
-        expectation: str. The file, flag or argument, and what it must be.
-        *received: What it is instead, if the message is to show it.
-        error: type. What is raised.
+        expectation: str. The file, flag or argument, and its constraint.
+        *received: The actual values, if the message is to show them.
     """
     if not condition:
         values = " and ".join(map(repr, received))

@@ -12,7 +12,7 @@ from albert_tf.errors import require
 from albert_tf.settings import check_fields, setting
 
 MILLION = 1e6
-# What `describe` returns in bytes -> its title in a table.
+# Entries of `describe` in bytes -> their titles in a table.
 _SIZES = {
     "weights": "weights",
     "gradients": "gradients",
@@ -84,9 +84,7 @@ class Training:
     def costs(self, flops_per_token: int) -> dict[str, Any]:
         """Returns FLOPs, and by device hours and, with a price, the cost.
 
-        Args:
-            flops_per_token: int. Of the forward pass. The backward pass has twice as
-                many.
+        `flops_per_token` are the forward pass's; the backward pass has twice as many.
         """
         flops = 3 * flops_per_token * self.num_train_tokens
         in_hour, price = 3600e12 * self.utilization, self.cost_per_hour
@@ -129,24 +127,20 @@ def describe(
     """Returns sizes and costs of one model.
 
     Args:
-        config: `AlbertConfig`. The model.
-        batch_size: int. Batch size of the activations.
-        sequence_length: int or None. Default: the model's longest.
         bytes_per_value: int. 4 for float32, 2 for bfloat16 and float16.
-        training: `Training` or None. A training to estimate.
 
     Returns:
         dict with `parameters` by part, `total`, `with_heads` (masked LM and sentence
-        order; of ELECTRA, that of the discriminator), `generator` (parameters that
+        order, or ELECTRA's discriminator head), `generator` (parameters that
         ELECTRA's generator of the paper's size adds where embeddings are tied, else 0),
         `bert` (the large one for models wider than base), `times_fewer`
         parameters than that one, `flops_per_token`, and bytes of pretraining on one
         device: `weights`, `gradients` and `optimizer` (the two slots of AdamW or LAMB),
         all in float32 under every precision; `all_reduced`, what each device
-        contributes to the sum over devices in a step: every gradient in full, that of
-        the token table, too, and a few sums that are not counted; `activations` and
-        `activations_recomputed`, of the discriminator only; with a training what
-        `Training.costs` returns, of the discriminator, too.
+        contributes to the sum over devices in a step: every gradient in full,
+        including the token table's, but without a few other sums; `activations` and
+        `activations_recomputed`, of the discriminator only; with a training, the
+        entries of `Training.costs`, also of the discriminator.
     """
     length = sequence_length or config.max_position_embeddings
     parameters, total = config.parameter_counts(), config.num_parameters()
@@ -179,9 +173,9 @@ def describe(
 
 
 def _generator(config: AlbertConfig) -> int:
-    """Returns what ELECTRA's generator adds: Table 6 (arXiv:2003.10555), tied."""
+    """Counts what ELECTRA's tied generator adds: Table 6 (arXiv:2003.10555)."""
     size = 1 / 3 if config.hidden_size == 768 else 0.25
-    # The number of heads, which may not divide its width, changes no count.
+    # The number of heads, which may not divide its width, does not affect counts.
     generator = generator_config(config.replace(num_attention_heads=1), size, 1.0)
     tied = 2 * config.embedding_size + sum(
         count
@@ -194,19 +188,13 @@ def _generator(config: AlbertConfig) -> int:
 def activations(
     config: AlbertConfig, batch_size: int, sequence_length: int, recompute: bool = False
 ) -> int:
-    """Estimates how many values training keeps for the backward pass.
+    """Estimates the number of values that training stores for the backward pass.
 
-    A block keeps its input, query, key, value, context, both residual sums and both
+    A block stores its input, query, key, value, context, both residual sums and both
     normalized sums, the attention scores and probabilities, and the feed-forward's two
     inner values: `9 D + 2 F + 2 N T` per token. Sharing weights does not change the
-    number. Heads, dropout masks and fused kernels are not counted.
-
-    Args:
-        config: `AlbertConfig`. The model.
-        batch_size: int. Number of examples.
-        sequence_length: int. T.
-        recompute: bool. Whether only the input of every block is kept and one block
-            at a time is computed again.
+    number. Heads, dropout masks and fused kernels are not counted. With `recompute`,
+    only the input of every block is stored, and one block at a time is recomputed.
     """
     D, F, T = config.hidden_size, config.intermediate_size, sequence_length
     block = 9 * D + 2 * F + 2 * config.num_attention_heads * T

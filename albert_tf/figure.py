@@ -1,6 +1,6 @@
 """Figures as PNG files: the same numbers give the same bytes.
 
-Figures are made without pyplot, whose state is global and which looks for a screen.
+Figures are made without pyplot, whose state is global and which requires a display.
 Matplotlib is imported when the first figure is made.
 """
 
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Pixels per inch of a figure in a page: 2 per pixel of the page, which has 96.
+# Pixels per inch of a figure in a page: 2 per CSS pixel, of which an inch has 96.
 PAGE_DPI = 192
 
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
     """Returns an empty figure.
 
-    Args:
-        width: float. Width in inches.
-        height: float. Height in inches.
-        layout: str. Matplotlib's layout engine, or None to place the axes by hand.
+    Width and height are in inches. `layout` is Matplotlib's layout engine, or None to
+    place the axes by hand.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -43,11 +41,7 @@ def new_plot(
 ) -> tuple[Figure, Axes]:
     """Returns a figure with one pair of axes, narrow enough for a page on a phone.
 
-    Args:
-        x: str. Name of the x-axis.
-        y: str. Name of the y-axis.
-        width: float. Width in inches.
-        height: float. Height in inches.
+    `x` and `y` are the names of the axes; width and height are in inches.
     """
     figure = new_figure(width, height, layout="constrained")
     axes = figure.subplots()
@@ -57,12 +51,7 @@ def new_plot(
 
 
 def to_png(figure: Figure, dpi: int = 120) -> bytes:
-    """Returns the figure as a PNG.
-
-    Args:
-        figure: Figure.
-        dpi: int. Pixels per inch.
-    """
+    """Returns the figure as a PNG; `dpi` is in pixels per inch."""
     buffer = io.BytesIO()
     # Without the version of matplotlib, which would change the bytes.
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
@@ -74,8 +63,6 @@ def draw_lengths(lengths: np.ndarray, dpi: int = 120, unit: str = "example") -> 
 
     Args:
         lengths: int `[S + 1]`. Numbers of examples of length 0, 1, ... S.
-        dpi: int. Pixels per inch.
-        unit: str. What has such a length.
     """
     size = len(lengths) - 1
     figure = new_figure(6, 3)
@@ -89,11 +76,7 @@ def draw_lengths(lengths: np.ndarray, dpi: int = 120, unit: str = "example") -> 
 
 @contextlib.contextmanager
 def drawn_if_possible(name: str) -> Iterator[None]:
-    """Logs a failure instead of raising it: no picture is worth a trained model.
-
-    Args:
-        name: str. Name of the file that is drawn, for the log.
-    """
+    """Logs a failure instead of raising it: no picture is worth a trained model."""
     try:
         yield
     except Exception as e:

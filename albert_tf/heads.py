@@ -11,33 +11,33 @@ from typing import Any
 from albert_tf import features
 from albert_tf.errors import require
 
-# What a model answers: the labels of a text, the tags of its words, the place of an
-# answer in it, one of several choices, the tokens at its masks, its vectors, or which
-# of its tokens were replaced.
+# Kinds of answers: the labels of a text, the tags of its words, the place of an
+# answer in it, one of several choices, the tokens at its masks, its vectors, or the
+# tokens in it that were replaced.
 LABELS, TAGS, SPANS = "labels", "tags", "spans"
 CHOICES, TOKENS, VECTORS = "choices", "tokens", "vectors"
 REPLACED = "replaced"
-# What fine-tuned models answer.
+# Kinds of answers of fine-tuned models.
 FINE_TUNED = (LABELS, TAGS, SPANS, CHOICES)
 PROBLEM_TYPES = (
     "regression",
     "multi_label_classification",
     "single_label_classification",
 )
-# How classifiers on every layer are trained.
+# Ways of training classifiers on every layer.
 NONE, JOINT, FROZEN = EXIT_MODES = ("none", "joint", "frozen")
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """Describes what stands on top of the encoder.
+    """Describes the layers on top of the encoder.
 
     Args:
         name: str or None. Name of the head; None is the backbone alone.
         keras_class: str. Module in `albert_tf.models` and class of the model.
-        answers: str. What the model answers, for example `LABELS`.
-        layers: tuple of str. The layers of each of the head's parts that no checkpoint
-            of the head may lack.
+        answers: str. Kind of the model's answers, for example `LABELS`.
+        layers: tuple of str. The layers of each part of the head that every checkpoint
+            of the head must have.
         uses_pooler: bool. Whether the head reads the pooled output.
         fixed_labels: int or None. Number of labels if it cannot be chosen.
         huggingface_class: str. Hugging Face's class name after the family's name; empty
@@ -45,15 +45,14 @@ class Head:
         keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
-        options: tuple of str. Arguments of the model besides its config, positive
-            integers but for those of `PAIRS`, that are stored with it. One that is 0 is
-            not.
+        options: tuple of str. Arguments of the model besides its config that are stored
+            with it, unless they are 0. They are positive integers except in `PAIRS`.
         written_as: str or None. Head as which a format writes the model, without the
-            parts of its own, if it has no names for them.
-        prefixes: tuple of str. Starts of the names of parts that a model may also have,
-            as many as its options say.
-        nets: dict. Of a model that is stored as several, the head of each by the folder
-            that a run leaves it in, the one that is fine-tuned last.
+            model's own parts, if it has no names for them.
+        prefixes: tuple of str. Prefixes of the names of optional parts, whose number
+            depends on the options.
+        nets: dict. For a model that is stored as several, the head of each by the
+            folder in which a run leaves it; the one that is fine-tuned comes last.
     """
 
     name: str | None
@@ -77,7 +76,7 @@ class Head:
         return tuple(dict.fromkeys(layer.partition("/")[0] for layer in self.layers))
 
     def owns(self, name: str) -> bool:
-        """Returns whether the name of a weight is that of one of the head's parts."""
+        """Returns whether a weight of this name belongs to one of the head's parts."""
         part = name.partition("/")[0]
         return part in self.parts or part.startswith(self.prefixes)
 
@@ -93,12 +92,12 @@ class Head:
 
     @property
     def answers_spans(self) -> bool:
-        """Returns whether it finds answers in a text, of which it reads every token."""
+        """Returns whether it finds answers in a text, reading every token of it."""
         return self.answers == SPANS
 
     @property
     def has_beam(self) -> bool:
-        """Returns whether it looks for the ends of an answer after its starts."""
+        """Returns whether it searches for the ends of an answer after its starts."""
         return "start_n_top" in self.options
 
     @property
@@ -211,19 +210,24 @@ HEADS: dict[str, Head] = {
 }
 
 MODEL, GENERATOR = "model", "generator"
-# Two nets that are trained together. Each of them is stored as a model of its own.
+# Two nets that are trained together. Each of them is stored as a separate model.
 PAIRS: dict[str, Head] = {
     "electra": Head(
         name="electra",
         keras_class="electra.ElectraPretrainer",
         layers=(
-            *("discriminator/dense", "discriminator/prediction"),
+            "discriminator/dense",
+            "discriminator/prediction",
             "generator/mlm_head/dense",
         ),
         answers=REPLACED,
         options=(
-            *("generator_size", "generator_layers", "embedding_sharing"),
-            *("share_encoder", "temperature", "disallow_correct"),
+            "generator_size",
+            "generator_layers",
+            "embedding_sharing",
+            "share_encoder",
+            "temperature",
+            "disallow_correct",
         ),
         nets={GENERATOR: "masked_lm", MODEL: "discriminator"},
     )
@@ -246,24 +250,20 @@ def answering(*answers: str) -> tuple[str, ...]:
 
 
 def problem_type_of(model: Any) -> str:
-    """Returns what the logits of a text classifier mean.
+    """Returns the meaning of a text classifier's logits.
 
-    Args:
-        model: `AlbertTextClassifier`. Its `problem_type` decides. Without one, a model
-            with a single label is a regression model, since the softmax of a single
-            logit is always 1.
+    The model's `problem_type` determines it. Without one, a model with a single label
+    is a regression model, since the softmax of a single logit is always 1. Raises
+    `UsageError` if `problem_type` is something else.
 
     Returns:
         str. `"regression"` (the logits are the predicted values),
         `"multi_label_classification"` (a sigmoid for each label) or
         `"single_label_classification"` (a softmax over all labels).
-
-    Raises:
-        UsageError: If `problem_type` is something else.
     """
-    found = getattr(model, "problem_type", None)
-    if found is None:
+    problem_type = getattr(model, "problem_type", None)
+    if problem_type is None:
         return PROBLEM_TYPES[0] if model.num_labels == 1 else PROBLEM_TYPES[2]
-    known = f"problem_type must be one of {', '.join(PROBLEM_TYPES)}"
-    require(found in PROBLEM_TYPES, known, found)
-    return found
+    expected = f"problem_type must be one of {', '.join(PROBLEM_TYPES)}"
+    require(problem_type in PROBLEM_TYPES, expected, problem_type)
+    return problem_type

@@ -25,19 +25,19 @@ _ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.M)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a setting is, besides its name, type and default.
+    """The properties of a setting other than its name, type and default.
 
     Attributes:
-        text: str. Its entry in the docstring.
+        text: str. Entry of the setting in the docstring.
         choices: sequence of str. Values that it can have; empty for any.
         aliases: dict. Other names of these values that the flag accepts.
         repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
             flag, which may be repeated, instead of one comma-separated list.
-        identity: bool or str. Whether the value decides the result of a run, which is
-            resumed only with the same one; a str instead names the content that decides
-            (see `training.run_folder`), or is `"follows"` for a value that other
-            settings or the content may decide, or `"recorded"` for one that is on
-            record but may change.
+        identity: bool or str. Whether the value determines the result of a run, which
+            can be resumed only with the same value; a str instead names the content
+            that determines it (see `training.run_folder`), or is `"follows"` for a
+            value that other settings or the content may determine, or `"recorded"` for
+            a value that is on record but may change.
         minimum, above, maximum, below: float. The range, with or without its ends. If
             only the lower end is given, any finite number above it fits.
     """
@@ -53,12 +53,12 @@ class Description:
     below: float = math.inf
 
     def check(self, name: str, value: Any) -> None:
-        """Raises a UsageError if a value is not of the choices or out of range."""
+        """Raises `UsageError` if a value is not among the choices or out of range."""
         if value is None:
             return
         if self.choices and value not in self.choices:
-            known = ", ".join(filter(None, self.choices))
-            raise UsageError(f"--{name} must be one of {known}, received {value!r}")
+            choices = ", ".join(filter(None, self.choices))
+            raise UsageError(f"--{name} must be one of {choices}, received {value!r}")
         least = max(self.minimum, self.above)
         if least == -math.inf:
             return
@@ -76,42 +76,33 @@ class Description:
 
 
 def setting(default: Any = dataclasses.MISSING, **description: Any):
-    """Returns a field of a dataclass of settings of which more is known.
+    """Returns a field of a dataclass of settings, with a `Description`.
 
-    Args:
-        default: Default value. Without one, the field is required.
-        **description: Fields of `Description`. What a subclass that declares the field
-            again does not mention is as in its base.
+    Without a default, the field is required. A subclass that declares the field again
+    inherits the properties that it does not mention.
     """
     return dataclasses.field(default=default, metadata=description)
 
 
 @functools.cache
 def describe(settings: type) -> dict[str, Description]:
-    """Returns what the fields of a dataclass of settings are, by their names."""
-    found: dict[str, dict[str, Any]] = {}
+    """Returns the descriptions of the fields of a dataclass of settings, by name."""
+    collected: dict[str, dict[str, Any]] = {}
     for base in reversed(settings.__mro__):
         for name in inspect.get_annotations(base):
             about = base.__dataclass_fields__[name].metadata
-            found[name] = {**found.get(name, {}), **about}
+            collected[name] = {**collected.get(name, {}), **about}
         section = _SECTION.search(inspect.cleandoc(base.__doc__ or ""))
         for name, text in _ENTRY.findall(section[1] if section else ""):
-            found[name]["text"] = " ".join(text.split())
+            collected[name]["text"] = " ".join(text.split())
     return {
-        field.name: Description(**found[field.name])
+        field.name: Description(**collected[field.name])
         for field in dataclasses.fields(settings)
     }
 
 
 def check_fields(settings: Any) -> None:
-    """Checks every field against its choices and its range; None always fits.
-
-    Args:
-        settings: Dataclass of settings.
-
-    Raises:
-        UsageError: If a value does not fit.
-    """
+    """Raises `UsageError` if a field violates its choices or range; None fits."""
     for name, description in describe(type(settings)).items():
         description.check(name, getattr(settings, name))
 
@@ -123,16 +114,9 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
     docstring records the command, the hardware and the result. The file is executed:
     load only files that you trust.
 
-    Args:
-        path: str. Path of the file.
-        settings: type. Dataclass that the keys must belong to.
-
-    Returns:
-        dict. Values by field name.
-
-    Raises:
-        DataError: If the file is missing, fails, names an unknown setting, or gives a
-            value of the wrong type.
+    Returns the values by field name; all keys must belong to `settings`. Raises
+    `DataError` if the file is missing, fails, names an unknown setting, or gives a
+    value of the wrong type.
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -161,14 +145,9 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
 
 
 def checked(values: dict, settings: type) -> dict[str, Any]:
-    """Returns values by the names of fields; lists become tuples.
+    """Returns values by the names of fields of a dataclass; lists become tuples.
 
-    Args:
-        values: dict. Values by the names of fields of `settings`.
-        settings: type. Dataclass.
-
-    Raises:
-        DataError: If there is no such field, or a value has not its type.
+    Raises `DataError` if there is no such field, or a value does not have its type.
     """
     kinds = {field.name: field.type for field in dataclasses.fields(settings)}
     unknown = sorted(str(name) for name in values if name not in kinds)

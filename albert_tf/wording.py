@@ -1,4 +1,4 @@
-"""Words numbers for people: counts with their noun, and lists of counts."""
+"""Writes numbers for people: counts with their noun, and lists of counts."""
 
 from collections.abc import Mapping
 

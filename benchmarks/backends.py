@@ -1,6 +1,6 @@
 """Compares a step of pretraining on JAX, TensorFlow and transformers, on this machine.
 
-Each is in a process of its own and computes a step in turns, on the same random rows.
+Each engine has its own process and computes a step in turns, on the same random rows.
 transformers, compiled by `torch.compile`, scores the vocabulary at every token.
 """
 

@@ -1,4 +1,4 @@
-"""What the studies of the paper's claims share: models, trained at one budget."""
+"""The common part of the studies of the paper's claims: models with one budget."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from benchmarks import objectives_jobs as jobs
 from benchmarks.objectives_jobs import Scale, Study, Training
 from benchmarks.objectives_report import estimate
 
-# Those of `make demo`, which learns words and order in few steps.
+# The encoder of `make demo`, which learns words and order in few steps.
 _DEMO = {
     "max_predictions_per_seq": 19,
     "masked_lm_prob": 0.3,
@@ -29,8 +29,8 @@ def full_scale(num_tokens: int, **sizes: int) -> Scale:
     """Returns the scale of a study whose models are trained in minutes.
 
     Args:
-        num_tokens: int. Places for tokens that every model reads, padding included.
-        **sizes: Fields of the encoder that are not those of the study of objectives.
+        num_tokens: int. Places for tokens that every model reads, including padding.
+        **sizes: Fields of the encoder that differ from the study of objectives.
     """
     full = objectives.SCALES["full"]
     return dataclasses.replace(
@@ -51,14 +51,14 @@ SMALL = dataclasses.replace(
 
 
 class Trained(NamedTuple):
-    """A model and what it cost.
+    """A model and the cost of its training.
 
     Attributes:
         run: `Training`.
         model: str. Its name among the study's models.
-        tokens: float. Tokens that it has read, without padding.
-        cpu_seconds: float or None. Of its training; None if that was killed too near
-            its end to be measured.
+        tokens: float. Number of tokens that it has read, without padding.
+        cpu_seconds: float or None. CPU seconds of its training; None if it was killed
+            too near its end to be measured.
     """
 
     run: Training
@@ -67,7 +67,7 @@ class Trained(NamedTuple):
     cpu_seconds: float | None
 
     def cost(self) -> dict[str, Any]:
-        """Returns what a report says of every model."""
+        """Returns the entries of a report about every model."""
         return {
             "seed": self.run.seed,
             "tokens": self.tokens,
@@ -76,7 +76,7 @@ class Trained(NamedTuple):
 
 
 def train_all(study: Study) -> list[Trained]:
-    """Trains what is missing of all models of a study.
+    """Trains the missing models of a study, and returns all of them.
 
     Raises:
         UsageError: If the folder holds another study.
@@ -110,11 +110,11 @@ def train_all(study: Study) -> list[Trained]:
 
 
 def cell(column: str, values: Sequence[float | None]) -> Any:
-    """Returns what a table says of the seeds: an amount, or a score and its interval.
+    """Returns a table's cell for all seeds: an amount, or a score with its interval.
 
     Args:
         column: str. "tokens", "CPU seconds", or the name of a score.
-        values: sequence of float. Those of all seeds.
+        values: sequence of float. The values of all seeds.
     """
     if column not in ("tokens", "CPU seconds"):
         return estimate(values)

@@ -1,6 +1,6 @@
-"""Models in processes of their own, which compute when told, so that they take turns.
+"""Models in separate processes, which compute on request, so that they take turns.
 
-A process has one framework, and its peak memory is that of its models alone.
+A process has one framework, and its peak memory is due to its models alone.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ import tqdm
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError
 
-# What is computed: a step of pretraining with its optimizer; gradients of the encoder
+# Kinds of work: a step of pretraining with its optimizer; gradients of the encoder
 # alone; its outputs.
 STEP, GRADIENT, OUTPUT = "step", "gradient", "output"
 PRODUCT = "product"  # of two matrices of `PRODUCT_SIZE`, for comparison
 PRODUCT_SIZE = 8192
 # Forms of the attention, which the frameworks name differently.
 EAGER, FUSED = "eager", "fused"
-# Framework -> the package to install, and what brings it.
+# Framework -> the package to install, and the way to install it.
 ENGINES = {
     "jax": "albert_tf[jax]",
     "tensorflow": "",
@@ -39,7 +39,7 @@ _TURN = 0.025  # seconds of a turn, or a step if that is longer
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What a contestant computes.
+    """The work of a contestant.
 
     Attributes:
         config: `AlbertConfig`. Size of the model; its weights are random.
@@ -64,14 +64,14 @@ class Case:
 
 @dataclasses.dataclass
 class Prepared:
-    """What an engine returns for a case, after its first step.
+    """The result of an engine for a case, after its first step.
 
     Attributes:
         run: callable. Computes a number of steps, and waits for the device.
         facts: dict. `first`, seconds until the first step has ended, with compilation;
-            where known, `memory`, bytes that the process has had on its device at most,
-            and `program`, bytes that the compiled program needs there. Or
-            `failed`, alone: why it cannot be computed.
+            where known, `memory`, the peak in bytes of the process on its device, and
+            `program`, bytes that the compiled program needs there. Or only `failed`:
+            the reason why it cannot be computed.
     """
 
     run: Callable[[int], object]
@@ -79,7 +79,7 @@ class Prepared:
 
 
 def prepared_or_failed(prepare: Callable[[], Prepared]) -> Prepared:
-    """Returns what a function prepares; if it fails, why, as the fact `failed`."""
+    """Returns the result of `prepare`; if it fails, the reason as the fact `failed`."""
     try:
         return prepare()
     except Exception as e:
@@ -101,15 +101,15 @@ class Contestant:
         given = theirs, engine
         self._process = context.Process(target=_obey, args=given, daemon=True)
         self._process.start()
-        theirs.close()  # so that its end is noticed
+        theirs.close()  # so that the end of the process is noticed
 
     def device(self) -> str:
-        """Returns the kind of its device, "cpu" without another."""
+        """Returns the kind of its device, "cpu" if there is no other."""
         self._send(None)
         return self._receive()
 
     def prepare(self, cases: Mapping[str, Case]) -> None:
-        """Has the process prepare cases; `facts` waits for it."""
+        """Makes the process prepare cases; `facts` waits for it."""
         self._send(dict(cases))
 
     def facts(self) -> dict[str, dict[str, Any]]:
@@ -159,7 +159,7 @@ class Contestant:
 
 
 def check_engines(engines: tuple[str, ...]) -> None:
-    """Raises a UsageError if an engine is unknown or not installed."""
+    """Raises `UsageError` if an engine is unknown or not installed."""
     for engine in engines:
         if engine not in ENGINES:
             raise UsageError(
@@ -179,7 +179,7 @@ def in_turns(
     Args:
         runs: dict. Functions that compute a number of steps and return seconds.
         rounds: int. Number of turns of each.
-        title: str. What the progress bar counts.
+        title: str. Noun of the items in the progress bar.
     """
     counts = {}
     for name, run in runs.items():
@@ -198,10 +198,10 @@ def median(found: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def _obey(line, engine: str) -> None:
-    """Prepares the cases that are received; then computes steps for every message."""
+    """Prepares the received cases; then computes steps for every message."""
     os.environ["KERAS_BACKEND"] = {"jax": "jax"}.get(engine, "tensorflow")
-    # JAX takes a half at once, for all of its programs. Told to take what it needs, it
-    # has kept three times that: what one program has freed is too small for the next.
+    # By default, JAX takes half of the memory at once, for all of its programs. If
+    # allocating on demand, it has kept three times that, due to fragmentation.
     os.environ.setdefault("XLA_CLIENT_MEM_FRACTION", "0.5")
     try:
         framework = _engine(engine)

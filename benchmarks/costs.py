@@ -1,9 +1,9 @@
-"""Compares what a training step of ALBERT costs with one of BERT, size by size.
+"""Compares the costs of a training step of ALBERT and of BERT, size by size.
 
-BERT is the same encoder with layers of its own and embeddings as wide as its layers.
+BERT is the same encoder with separate layers and embeddings as wide as its layers.
 Sizes follow from the shapes (`albert_tf.facts`). The peak memory and the time of a step
-are measured: each model trains in a process of its own, one step at a time, in turns
-with the other. A model that does not fit is estimated, and its cells say so.
+are measured: each model trains in its own process, one step at a time, in turns with
+the other. A model that does not fit is estimated, and its cells say so.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ _NOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The models to measure.
 
     Attributes:
         sizes: tuple of str. Some of `SIZES`.
         rows: int. Rows of a batch.
         length: int. Tokens of a row.
         steps: int. Steps of every model.
-        gigabytes: float. Models are measured whose estimates together are below it.
+        gigabytes: float. Only models whose joint estimate is below it are measured.
     """
 
     sizes: tuple[str, ...] = SIZES
@@ -61,11 +61,12 @@ class Settings:
 
 
 class Measured(NamedTuple):
-    """What a model needed, or would need.
+    """The measured or estimated needs of a model.
 
     Attributes:
         memory: float. Bytes of a step at their peak.
-        seconds: float or None. Of a step; None if nothing was measured to estimate it.
+        seconds: float or None. Seconds of a step; None if there is no basis to estimate
+            it.
         is_estimated: bool. Whether it was not measured.
         details: dict. Single measurements.
     """
@@ -84,7 +85,7 @@ def configs(size: str) -> dict[str, AlbertConfig]:
 
 
 def run(settings: Settings) -> Report:
-    """Measures what fits, and estimates the rest.
+    """Measures the models that fit, and estimates the rest.
 
     Raises:
         DataError: If the process of a model ends, as by lack of memory.
@@ -116,10 +117,10 @@ def _estimate(described: dict[str, Any]) -> int:
 
 
 class _Model:
-    """A model in a process of its own, which trains a step when told.
+    """A model in its own process, which trains a step on request.
 
     Attributes:
-        memory: int. Bytes that it has needed at most, above those of TensorFlow alone.
+        memory: int. Peak memory in bytes, above that of TensorFlow alone.
     """
 
     def __init__(self, name: str, config: AlbertConfig, rows: int, length: int):
@@ -130,7 +131,7 @@ class _Model:
         given = (theirs, config, rows, length)
         self._process = context.Process(target=_obey, args=given, daemon=True)
         self._process.start()
-        theirs.close()  # so that its end is noticed
+        theirs.close()  # so that the end of the process is noticed
 
     def step(self) -> None:
         """Trains a step."""
@@ -160,7 +161,7 @@ def _obey(line, config: AlbertConfig, rows: int, length: int) -> None:
     from albert_tf.objectives.pretraining import ALBERT
 
     settings = step_speed.Settings(precision="float32")
-    tf.zeros(()).numpy()  # TensorFlow takes memory when it is first used
+    tf.zeros(()).numpy()  # TensorFlow allocates memory on first use
     before = peak_memory()
     model = AlbertPretrainer(config, seed=_SEED)
     batch = random_batch(config, rows, length)
@@ -173,8 +174,8 @@ def _obey(line, config: AlbertConfig, rows: int, length: int) -> None:
 
 
 def peak_memory() -> int:
-    """Returns the most bytes that this process has had."""
-    # Not `ru_maxrss`: a process begins with that of the one which started it.
+    """Returns the peak memory of this process in bytes."""
+    # Not `ru_maxrss`: a process starts with the value of the process that started it.
     status = pathlib.Path("/proc/self/status").read_text()
     return 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])
 
@@ -182,7 +183,7 @@ def peak_memory() -> int:
 def _measure(
     settings: Settings, given: dict[str, AlbertConfig], size: str
 ) -> dict[str, Measured]:
-    """Trains models in turns; returns what each needed."""
+    """Trains models in turns; returns the needs of each."""
     with contextlib.ExitStack() as stack:
         models = {
             name: stack.enter_context(
@@ -208,7 +209,7 @@ def _estimated_seconds(
     described: dict[tuple[str, str], dict[str, Any]],
     measured: dict[tuple[str, str], Measured],
 ) -> float | None:
-    """Returns the seconds of a BERT's step, from what a parameter took elsewhere."""
+    """Estimates the seconds of a BERT's step from the time per parameter elsewhere."""
     albert, bert = MODELS
     both = [
         one
@@ -257,7 +258,7 @@ def _report(settings: Settings, described, measured) -> Report:
 
 
 def _times(size: str, described, measured) -> str:
-    """Says how many times less ALBERT needs than BERT."""
+    """Describes the ratios of BERT's needs to ALBERT's."""
     albert, bert = ((described[size, n], measured[size, n]) for n in MODELS)
     said = " (estimated)" if albert[1].is_estimated or bert[1].is_estimated else ""
     alone = bert[1].is_estimated and not albert[1].is_estimated
@@ -273,7 +274,7 @@ def _times(size: str, described, measured) -> str:
 
 
 def to_text(count: float) -> str:
-    """Returns bytes in a unit for people."""
+    """Returns bytes in a readable unit."""
     return (
         f"{count / _GIB:.2f} GiB" if count >= _GIB / 10 else f"{count / 2**20:.1f} MiB"
     )

@@ -1,8 +1,8 @@
 """Compares the data engine with the original's algorithm: speed, waiting, memory.
 
-Every measurement runs in a process of its own, so that none inherits the memory, the
-threads or the compiled graphs of another. The runs that are compared take turns, and
-medians are compared, because a machine is not equally fast all the time.
+Every measurement runs in its own process, so that none inherits the memory, the threads
+or the compiled graphs of another. The compared runs take turns, and medians are
+compared, because the speed of a machine varies over time.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _MASKED = 77  # 15% of 512
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The parameters of the measurements.
 
     Attributes:
         input_file: str. Text, as for `create_pretraining_data`.
@@ -176,13 +176,13 @@ def measure_ours(
 
 
 def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
-    """Measures records to batches: masking on one core, and how long a step waits."""
+    """Measures records to batches: masking on one core, and the waiting of a step."""
     from albert_tf.data.corpus.corpus import Corpus
     from albert_tf.data.prepare.create import create_pretraining_data
 
     length = settings.max_seq_length
     prefix = os.path.join(folder, "records/t")
-    # Full sentences: rows of the whole length, whatever the documents are.
+    # Full sentences give rows of the whole length, whatever the documents.
     config = RecordConfig(pairs=PairConfig("none", length))
     card = create_pretraining_data(
         Corpus(text, "lines"),
@@ -214,7 +214,7 @@ def measure_masking(
 ) -> tuple[float, dict]:
     """Returns tokens per second of reading, masking and batching on one core.
 
-    Beside it the rate by CPU time, which other work on the machine hardly changes.
+    Next to it is the rate by CPU time, which other work on the machine hardly affects.
     """
     if hasattr(os, "sched_setaffinity"):  # before TensorFlow counts the cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -280,7 +280,7 @@ def measure_wait(
     def train(batch):
         with tf.GradientTape() as tape:
             loss = pretraining_loss(net(batch, training=True), batch)["loss"]
-        # Rows of one segment have no label, so the head of the order has no gradient.
+        # Rows of one segment have no label, so the pair head has no gradient.
         gradients = [
             tf.zeros(v.shape) if g is None else tf.convert_to_tensor(g)
             for g, v in zip(tape.gradient(loss, variables), variables, strict=True)

@@ -1,6 +1,6 @@
-"""Measures what layers cost that share their weights, in a loop and one after another.
+"""Measures layers that share their weights, in a loop and one after another.
 
-Each number of layers in each form of `--depth` is trained in a process of its own.
+Each number of layers in each form of `--depth` is trained in its own process.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ _OF_ENGINES = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The models and forms to measure.
 
     Attributes:
         step: `step_speed.Settings`. Size, shapes, number of steps, and how they are
             compiled.
         layers: tuple of int. Numbers of layers.
-        gigabytes: float. What is estimated above it is not trained.
+        gigabytes: float. Models with a larger estimate are not trained.
         engine: str. One of `ENGINES`.
     """
 
@@ -93,10 +93,10 @@ def _estimate(settings: Settings, config, form, shape) -> int:
 
 
 def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
-    """Returns what a process of its own has measured.
+    """Returns the measurements of a separate process.
 
     Raises:
-        DataError: If it has ended, as by lack of memory.
+        DataError: If it has ended, for example by lack of memory.
     """
     context = multiprocessing.get_context("spawn")
     line, theirs = context.Pipe()
@@ -104,7 +104,7 @@ def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
         target=_measure, args=(theirs, given, config), daemon=True
     )
     process.start()
-    theirs.close()  # so that its end is noticed
+    theirs.close()  # so that the end of the process is noticed
     with contextlib.suppress(EOFError):
         found = line.recv()
         process.join()
@@ -114,7 +114,7 @@ def _in_process(given: step_speed.Settings, config: AlbertConfig) -> Any:
 
 
 def _of_jax(given: step_speed.Settings, config: AlbertConfig) -> dict[str, Any]:
-    """Does what `_in_process` does, on JAX."""
+    """Measures like `_in_process`, on JAX."""
     batch, name = random_batch(config, *given.shapes[0]), given.depth
     case = Case(config, batch, precision=given.precision, depth=given.depth)
     with Contestant("jax") as contestant:
@@ -128,13 +128,13 @@ def _of_jax(given: step_speed.Settings, config: AlbertConfig) -> dict[str, Any]:
 
 
 def _measure(line, given: step_speed.Settings, config: AlbertConfig) -> None:
-    """Trains some steps; sends what they needed."""
+    """Trains some steps; sends the measurements."""
     import tensorflow as tf
 
     from albert_tf.models.masked_lm import AlbertPretrainer
     from albert_tf.objectives.pretraining import ALBERT
 
-    tf.zeros(()).numpy()  # TensorFlow takes memory when it is first used
+    tf.zeros(()).numpy()  # TensorFlow allocates memory on first use
     before = peak_memory()
     model = AlbertPretrainer(config, seed=_SEED, dtype=step_speed.dtype_policy(given))
     batch = random_batch(config, *given.shapes[0])

@@ -36,7 +36,7 @@ _SEED = 12345
 _FORMS = {EAGER: "matmul", FUSED: "auto"}
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
 _READ = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
-# Programs that are compiled at the same time.
+# Number of programs that are compiled at the same time.
 _COMPILERS = 4
 
 
@@ -65,7 +65,7 @@ def prepare(cases: Mapping[str, Case]) -> dict[str, Prepared]:
 
 
 def _compile(lowered) -> tuple[Any, float]:
-    """Returns a compiled program, and the seconds that it took."""
+    """Returns a compiled program, and the seconds of its compilation."""
     start = time.perf_counter()
     return lowered.compile(), time.perf_counter() - start
 
@@ -135,7 +135,7 @@ def _runner(program, given: tuple, work: str):
 
 
 def _memory(program) -> dict[str, int]:
-    """Returns bytes that a program needs, and that the process has had."""
+    """Returns the bytes that a program needs, and the peak of the process."""
     facts = {}
     if size := program.memory_analysis():
         facts["program"] = (

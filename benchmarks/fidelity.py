@@ -2,8 +2,7 @@
 
 A recording is a folder: `init/` holds the original's checkpoint before training,
 `batches.npz` the records of every step by their names in record files, `[S, B, ...]`,
-and `log.json` what the original logged, per optimizer. tests/golden/README.md
-describes one.
+and `log.json` the original's log, per optimizer. tests/golden/README.md describes one.
 """
 
 import io
@@ -26,7 +25,7 @@ from albert_tf.training.tensorflow.step import TrainStep, distribute
 from benchmarks.fidelity_curves import LossCurves, draw_fidelity
 from benchmarks.report import Report, Row
 
-# Our name of what is measured in a step: its name in log.json.
+# Our name of a measurement in each step: its name in log.json.
 _LOGGED = {
     "loss": "loss",
     "mlm_loss": "mlm_loss",
@@ -45,8 +44,8 @@ _ARGUMENTS = {
     "start_warmup_step": "start_warmup_step",
 }
 _TITLES = {"lamb": "LAMB", "adamw": "AdamW"}
-# The exact gradient of the key's bias is 0 (softmax ignores it), so that it only moves
-# by rounding noise divided by rounding noise.
+# The exact gradient of the key's bias is 0 (softmax ignores it), so that its updates
+# are rounding noise divided by rounding noise.
 _NOISE = "key/bias"
 
 
@@ -230,16 +229,16 @@ def _rows(title: str, trained: Run, limits: Mapping[str, float]) -> list[Row]:
 
 
 def _difference(some: Sequence[float], others: Sequence[float]) -> np.ndarray:
-    """Returns the differences of as many steps as both have."""
+    """Returns the differences of the steps that both have."""
     count = min(len(some), len(others))
     return np.abs(_exact(some[:count]) - _exact(others[:count]))
 
 
 def _exact(values: Sequence[float]) -> np.ndarray:
-    """Returns the float32 values, in float64, that nine decimal digits stand for."""
+    """Returns the float32 values, in float64, that nine decimal digits represent."""
     return np.asarray(values, np.float32).astype(np.float64)
 
 
 def _as_float32(values: np.ndarray) -> list[float]:
-    """Returns the shortest numbers that are the same float32 values."""
+    """Returns the shortest decimal numbers of the same float32 values."""
     return [float(str(one)) for one in values.astype(np.float32)]

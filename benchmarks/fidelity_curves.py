@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _ORIGINAL = "#f2a541"
 _OURS = "#16425b"
 _NOISE = "#c3cbd1"
-_LOWEST = 1e-7  # where equal losses are drawn: a logarithm has no place for 0
+_LOWEST = 1e-7  # height of equal losses: a logarithm cannot show 0
 
 
 class LossCurves(NamedTuple):
@@ -46,7 +46,7 @@ def draw_fidelity(runs: Sequence[LossCurves]) -> bytes:
         squeeze=False,
         height_ratios=(1.25, 1),
     )
-    # Room above, because a difference of 1e-3 would still be invisible in the curves.
+    # Room above the curves, where a difference of 1e-3 would still be invisible.
     highest = max(1e-4, *(np.abs(run.ours - run.original).max() for run in runs))
     powers = range(-7, int(np.ceil(np.log10(highest))) + 2)
     names = ["0", *(f"$10^{{{power}}}$" for power in powers[1:])]
@@ -79,7 +79,7 @@ def _draw_differences(axes: Axes, run: LossCurves) -> None:
     if run.noise is not None:
         shown = np.maximum(run.noise, _LOWEST)
         label = "the original against itself,\ninitial weights changed by 1e-7"
-        # Larger, so that they are seen around ours: both are often the same number.
+        # Larger markers, visible around ours: both are often the same number.
         axes.plot(np.arange(len(shown)), shown, color=_NOISE, ms=6, label=label, **dots)
     shown = np.maximum(difference, _LOWEST)
     label = "albert_tf against the original"

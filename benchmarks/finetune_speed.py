@@ -34,12 +34,12 @@ _SEED = 12345
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The parameters of the measurement.
 
     Attributes:
         input_file: str. Table with texts and labels, such as SST-2's train.tsv.
         spm_model_file: str. Tokenizer.
-        columns: `LabelledTableSettings`. Of the table.
+        columns: `LabelledTableSettings`. Columns of the table.
         preset: str. Size of the model; its weights are random.
         batch_size: int. `U`.
         max_seq_length: int. Tokens of the longest row.
@@ -178,7 +178,7 @@ def _random_order(settings: Settings, encoded: EncodedExamples) -> Iterator[np.n
 def _sorted_order(settings: Settings, encoded: EncodedExamples) -> Iterator[np.ndarray]:
     """Yields batches of equal lengths: two to warm up, then some of every length.
 
-    They lie evenly in the sorted set, so that a few stand for all of them.
+    They are evenly spaced in the sorted set, so that a few represent all of them.
     """
     order = np.argsort(encoded.rows.lengths, kind="stable")
     places = (np.arange(settings.steps) + 0.5) / settings.steps

@@ -1,13 +1,13 @@
-"""Measures JAX's step and attention on a GPU, beside transformers'.
+"""Measures JAX's step and attention on a GPU, next to transformers'.
 
-It needs Keras, JAX and NumPy, not TensorFlow: real rows come from a file that
-`--write_batches` has made elsewhere. What is found is saved after every group.
+It needs Keras, JAX and NumPy, but not TensorFlow: real rows come from a file that
+`--write_batches` has made elsewhere. Results are saved after every group.
 
-**Model FLOPs** are those of the encoder's matrix products in a forward pass
-(`AlbertConfig.flops_per_token`: the parameters of a block count once for each of its L
+**Model FLOPs** are the FLOPs of the encoder's matrix products in a forward pass
+(`AlbertConfig.flops_per_token`: the parameters of a block are counted for each of its L
 applications, and both products of the attention), times three for training. Heads,
-activations, recomputation and padding count for nothing; an example in a packed row
-attends to itself only. Their utilisation is their share of the peak of the matrix units
+activations, recomputation and padding are not counted; an example in a packed row
+attends only to itself. The utilisation is their share of the peak of the matrix units
 in dense bfloat16.
 
 Legend: `B` rows, `T` sequence, `P` predictions.
@@ -47,16 +47,16 @@ from benchmarks.rows import (
 
 PARTS = ("sizes", "table", "packed", "depth")
 _OURS, _THEIRS = "jax", "transformers"
-# Rows of 512 tokens that fill a GPU of 80 GB to a half.
+# Rows of 512 tokens that fill half of a GPU of 80 GB.
 _ROWS = {"base": 64, "large": 32, "xlarge": 16, "xxlarge": 16}
 _LENGTH = 512
-# Batches and lengths of the table of transformers.
+# Batches and lengths of transformers' table.
 _TABLE = {
     GRADIENT: [(B, T) for B in (2, 4, 8) for T in (256, 512)],
     OUTPUT: [(B, T) for B in (4, 8, 16) for T in (128, 256, 512)],
 }
-# Of the depth. `layers.depth` has the names, but imports Keras, which without
-# TensorFlow needs to know its backend.
+# Forms of the depth. `layers.depth` has the names, but imports Keras, which needs to
+# know its backend if TensorFlow is missing.
 _FORMS = ("unrolled", "loop", "loop_remat")
 _TINY = {
     "hidden_size": 16,
@@ -68,7 +68,7 @@ _TINY = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The parts and sizes to measure.
 
     Attributes:
         engines: tuple of str. "jax" and perhaps "transformers".
@@ -110,9 +110,9 @@ class Group(NamedTuple):
 
     Attributes:
         part: str. The part of the page.
-        title: str. What they have in common.
+        title: str. The common property of the cases.
         cases: dict. Cases by their names, by engine.
-        turns: list of lists of str. Names of those that take turns, of all engines.
+        turns: list of lists of str. Names of cases that take turns, of all engines.
     """
 
     part: str
@@ -124,12 +124,12 @@ class Group(NamedTuple):
 def run(settings: Settings, save: Callable[[Report], None]) -> Report:
     """Measures group after group.
 
-    Nothing else is on the device meanwhile: what would be prepared ahead takes memory
-    and time from what is measured.
+    Nothing else is on the device meanwhile: cases prepared ahead would take memory and
+    time from the measured ones.
 
     Args:
         settings: `Settings`.
-        save: callable. Called with the report of what has been found so far.
+        save: callable. Called with the report of the results so far.
 
     Raises:
         UsageError: If there is no GPU, or a setting is out of its range.
@@ -155,7 +155,7 @@ def run(settings: Settings, save: Callable[[Report], None]) -> Report:
 
 
 def model_flops(config: AlbertConfig, batch: Mapping[str, np.ndarray]) -> int:
-    """Returns the model FLOPs of a training step, as the module defines them."""
+    """Returns the model FLOPs of a training step, as defined by the module."""
     if features.PACK_IDS in batch:
         counts = [np.bincount(row)[1:] for row in batch[features.PACK_IDS]]
         lengths = np.concatenate(counts)
@@ -167,10 +167,10 @@ def model_flops(config: AlbertConfig, batch: Mapping[str, np.ndarray]) -> int:
 def _measure(
     group: Group, running: Mapping[str, Contestant], rounds: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields what is found of the cases that take turns, as values for JSON."""
+    """Yields the results of the cases that take turns, as values for JSON."""
     facts, runs = {}, {}
     cases = {name: one for some in group.cases.values() for name, one in some.items()}
-    # One engine after another: while XLA compiles, it tries kernels on the device.
+    # One engine after another, because XLA tries kernels on the device while compiling.
     for engine, some in group.cases.items():
         try:
             running[engine].prepare(some)
@@ -193,7 +193,7 @@ def _measure(
 
 
 def _work(case: Case) -> dict[str, int]:
-    """Returns how much a step computes."""
+    """Returns the amounts that a step computes."""
     if case.work == PRODUCT:
         return {"flops": 2 * PRODUCT_SIZE**3}
     mask = case.batch[features.PADDING_MASK]
@@ -204,7 +204,7 @@ def _work(case: Case) -> dict[str, int]:
 
 
 def _groups(settings: Settings) -> Iterator[Group]:
-    """Yields what is measured, in order."""
+    """Yields the groups to measure, in order."""
     for part in settings.parts:
         if part == "sizes":
             for size in settings.sizes:
@@ -223,7 +223,7 @@ def _size(settings: Settings, size: str) -> Group:
     config = settings.config(size)
     rows, length = settings.shape(_ROWS[size], _LENGTH)
     batch = random_batch(config, rows, length)
-    # In this order, since the memory of a process is that of its largest so far.
+    # In this order, because the memory of a process is that of its largest so far.
     ours = {
         gpu_page.OURS: Case(config, batch),
         gpu_page.OURS_EVERYWHERE: Case(config, scored_everywhere(batch)),

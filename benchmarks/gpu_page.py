@@ -1,4 +1,4 @@
-"""Makes the page of what `benchmarks.gpu` has found, also from its JSON."""
+"""Makes the page of the results of `benchmarks.gpu`, also from its JSON."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ THEIRS_MASKED = "transformers, torch.compile, with a mask"
 THEIRS_PADDED = "transformers, torch.compile, padded"
 PRODUCT = "a product of 8192 x 8192 matrices"
 # Peaks of the matrix units in dense bfloat16, TFLOP/s, from NVIDIA's data sheets; the
-# first name that a device's begins with counts.
+# first name that is a prefix of a device's name applies.
 _PEAKS = {
     "NVIDIA H100 PCIe": 756,
     "NVIDIA H100": 989,
@@ -27,7 +27,7 @@ _PEAKS = {
 }
 _MOST_USED, _FASTER = 0.5, 1.2  # aims
 _GOALS = ("base", "xxlarge")  # sizes with the aim of utilisation
-# What transformers' page of ALBERT says of SDPA: % faster, % more memory without it.
+# Values of SDPA on transformers' page of ALBERT: % faster, % more memory without it.
 _PUBLISHED = {
     GRADIENT: {
         "2 x 256": (14.388, 11.624),
@@ -128,14 +128,14 @@ def _seconds(one: Found) -> float:
 def _steps(
     part: str, title: str, group: Sequence[Found], peak: float | None
 ) -> tuple[list[Row], list[str]]:
-    """Returns rows with aims, and a table, of cases that train on the same."""
+    """Returns rows with aims, and a table, of cases that train on the same data."""
     rows, table = [], {}
     size = title.partition(",")[0]
     for one in group:
         name, seconds = one["name"], _seconds(one)
         speed = one["flops"] / seconds / 1e12
         used = speed / peak if peak else None
-        # The peak of a process is that of its largest case so far.
+        # The peak of a process is due to its largest case so far.
         kinds = ("program", "memory") if part == "depth" else ("memory", "program")
         memory = next((one[kind] for kind in kinds if kind in one), None)
         table[name] = {
@@ -200,7 +200,7 @@ def _attention(work: str, group: Sequence[Found]) -> tuple[list[Row], list[str]]
 
 
 def _gain(eager: float, fused: float) -> tuple[float, tuple[float, float]]:
-    """Returns by how many % of the fused form the other needs more, and both."""
+    """Returns the excess of the other form over the fused one in %, and both values."""
     return 100 * (eager / fused - 1), (eager, fused)
 
 

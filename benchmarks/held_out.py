@@ -1,4 +1,4 @@
-"""What models score on pretraining records that none of them has read.
+"""Scores of models on pretraining records that none of them has read.
 
 Legend: `N` examples, `D` hidden.
 """
@@ -29,19 +29,19 @@ def held_out_score(
 ) -> dict[str, float]:
     """Scores a model on the held-out records of an objective.
 
-    The accuracy of pairs is balanced, the mean of the accuracies of both labels: to
-    give one answer always scores 0.5, while 60% of BERT's records have label 1.
+    The accuracy of pairs is balanced, the mean of the accuracies of both labels: a
+    constant answer always scores 0.5, although 60% of BERT's records have label 1.
 
     Args:
         study: `Study`.
         model: str. Its name in the study's folder of models.
-        objective: str. Whose records, such as "bert".
-        fitted: bool. Whether to fit another head of pairs, too: logistic regression on
+        objective: str. Objective of the records, such as "bert".
+        fitted: bool. Whether to fit an additional head of pairs: logistic regression on
             the pooled outputs, which are frozen, for `probe_examples` training records.
 
-    Returns:
-        dict. `mlm`, the accuracy of masked words; of records with labels `pairs`, that
-        of the model's own head, and if asked for `fitted`, that of the other one.
+    Returns: dict. `mlm`, the accuracy of masked words; for records with labels also
+        `pairs`, the accuracy of the model's own head, and on request `fitted`, that of
+        the other.
     """
     path = study.join("scores", f"{model}-{objective}-held-out.json")
     if files.exists(path):
@@ -53,7 +53,7 @@ def held_out_score(
 
     from albert_tf.converters.load import from_pretrained
 
-    # That no head of pairs was trained is what the study is about.
+    # An untrained head of pairs is intended in this study.
     with warnings.catch_warnings(category=UntrainedWeightsWarning, action="ignore"):
         net = from_pretrained(study.join("models", model), head="pretraining")
     forward = tf.function(lambda batch: net(batch, training=False))
@@ -77,13 +77,13 @@ def held_out_score(
 def _outputs(
     study: Study, forward: Callable, records: str, most: int = 0
 ) -> dict[str, Any]:
-    """Returns what a model gives for records, in the order of their files.
+    """Returns a model's outputs for records, in the order of their files.
 
     Args:
         study: `Study`.
         forward: callable. An `AlbertPretrainer`, compiled.
         records: str. Their prefix.
-        most: int. About how many examples to read; 0 for all.
+        most: int. Approximate number of examples to read; 0 for all.
 
     Returns:
         dict. `hits` and `masked`, numbers of words; `logits` `[N, 2]`, `vectors`

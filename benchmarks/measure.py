@@ -16,7 +16,7 @@ from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.create import create_pretraining_data
 
 # One process of the original (google-research/albert), text to TFRecord, on the class
-# of machine that the targets of this package refer to.
+# of machine for which the targets of this package were set.
 ORIGINAL_TOKENS_PER_SECOND = 38_900
 
 
@@ -42,7 +42,7 @@ def measure_records(
     Args:
         inputs: str. As the command's `--input_file`.
         tokenizer: `Tokenizer`. As for `create_pretraining_data`.
-        config: `RecordConfig`. What records to make.
+        config: `RecordConfig`. Kind of records to make.
         num_processes: int. Number of processes.
     """
     folder = tempfile.mkdtemp()

@@ -1,13 +1,13 @@
 """Compares pretraining objectives: same text, tokenizer and encoder.
 
 Every model is trained once, and measured at two budgets: after the same number of
-tokens, and after the same CPU seconds. The second is what the cheapest objective of an
-encoder needs for all tokens, so that each of the others has a model that is that old.
-CPU seconds of a step are measured in the first quarter of the run; ELECTRA's generator
-and SpanBERT's second head count.
+tokens, and after the same CPU seconds. The second budget is the time that the cheapest
+objective of an encoder needs for all tokens, so that there is a model of that age for
+each of the others. CPU seconds of a step are measured in the first quarter of the run,
+and include ELECTRA's generator and SpanBERT's second head.
 
 Each model is fine-tuned, and probed by a linear classifier on its frozen states, next
-to an encoder that was not trained and to a classifier without an encoder.
+to an untrained encoder and a classifier without an encoder.
 """
 
 import concurrent.futures
@@ -50,7 +50,7 @@ SCALES = {
         finetune_seeds=3,
         probe_examples=4000,
     ),
-    # Two minutes: that everything runs, not what it finds.
+    # Two minutes, which show only that everything runs.
     "small": Scale(
         max_bytes=200_000,
         vocab_size=400,
@@ -74,14 +74,14 @@ SCALES = {
         probe_examples=200,
     ),
 }
-# Of a run's tokens, before its first model is kept and its costs are known.
+# Share of a run's tokens before its first model is stored and its costs are known.
 _FIRST = 0.25
-# Then processes are replaced: TensorFlow keeps some memory of every model.
+# Processes are replaced after this many calls: TensorFlow leaks memory of every model.
 _CALLS_PER_PROCESS = 8
 
 
 def run(study: Study) -> Report:
-    """Computes what is missing of a study, and reports on all of it.
+    """Computes the missing parts of a study, and reports on all of it.
 
     Raises:
         UsageError: If the folder holds another study, or there is no such objective.
@@ -102,7 +102,7 @@ def all_objectives() -> tuple[str, ...]:
 
 
 def check(study: Study) -> None:
-    """Refuses what cannot be computed, before anything is; records what it is.
+    """Validates the study before computing anything, and records its settings.
 
     Raises:
         UsageError: If the folder holds another study or anything else, or the
@@ -117,7 +117,7 @@ def check(study: Study) -> None:
 
 
 def open_study(study: Study) -> None:
-    """Refuses inputs and folders that cannot be used; records what study it is.
+    """Validates inputs and folders, and records the settings of the study.
 
     Raises:
         UsageError: If the folder holds another study or anything else.
@@ -131,7 +131,7 @@ def open_study(study: Study) -> None:
             rule = f"{folder}: {split} examples of {name} must be there"
             require(len(found) > 0, rule, error=DataError)
     if study.tokenizer:
-        files.read_bytes(study.tokenizer)  # now, not after minutes
+        files.read_bytes(study.tokenizer)  # fails now, not after minutes
     files.make_folder(study.folder)
     path, own = study.join("study.json"), dataclasses.asdict(study)
     del own["folder"]  # it may be moved
@@ -154,8 +154,8 @@ def open_study(study: Study) -> None:
 def each(calls: Sequence[tuple[Callable, tuple]], title: str) -> list[Any]:
     """Returns the results of calls, in their order.
 
-    They are made in processes of one thread, as many as there are cores, so that the
-    CPU seconds of a process are those of its call.
+    They are made in single-threaded processes, one per core, so that the CPU seconds of
+    a process are the cost of its call.
     """
     count = len(os.sched_getaffinity(0))
     context, size = multiprocessing.get_context("spawn"), count * _CALLS_PER_PROCESS
@@ -187,11 +187,11 @@ def _use_one_thread() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What an objective costs on an encoder, and when it is measured.
+    """The cost of an objective on an encoder, and the steps at which it is measured.
 
     Attributes:
         cpu_seconds_per_step: float.
-        tokens_per_step: float. Without padding.
+        tokens_per_step: float. Number without padding.
         steps: dict. Number of updates by the name of the budget: "tokens", "seconds".
     """
 
@@ -208,7 +208,7 @@ def plan_budgets(
     Args:
         costs: dict. `cpu_seconds_per_step` and `tokens_per_step` by objective.
         num_tokens: int. Tokens to train on.
-        first: int. Step that every run has reached already: no budget is smaller, so
+        first: int. Step that every run has already reached: no budget is smaller, so
             that an objective of more than four times the cost of the cheapest one is
             measured after more CPU seconds than the others.
     """
@@ -240,7 +240,7 @@ class Model(NamedTuple):
     Attributes:
         name: str. Its folder among the study's models.
         about: dict. Fields of its `Score`s.
-        finetuned: bool. Whether it is fine-tuned, too: it is at a budget.
+        finetuned: bool. Whether it is also fine-tuned, because it is at a budget.
     """
 
     name: str
@@ -289,7 +289,7 @@ def _trained_models(study: Study) -> list[Model]:
 
 
 def _all_budgets(study, found, first) -> dict[tuple[str, str], Budget]:
-    """Returns the budgets by sharing and objective: costs are medians of the seeds."""
+    """Returns the budgets by sharing and objective; costs are medians over seeds."""
     budgets = {}
     for sharing in study.scale.num_seeds:
         costs: dict[str, dict[str, float]] = {}
@@ -317,7 +317,7 @@ def _median(name: str, values: list[float | None], study: Study) -> float:
 
 
 def _random_models(study: Study) -> list[Model]:
-    """Makes the encoders that were not trained."""
+    """Builds the untrained baseline encoders."""
     models = []
     for sharing, seeds in study.scale.num_seeds.items():
         for seed in range(jobs.FIRST_SEED, jobs.FIRST_SEED + seeds):
@@ -335,7 +335,7 @@ def _random_models(study: Study) -> list[Model]:
 
 
 def _measure(study: Study, models: Sequence[Model]) -> list[Score]:
-    """Probes all models, fine-tunes those at a budget; adds the bags of words."""
+    """Probes all models, fine-tunes models at a budget, and adds the bags of words."""
     given, calls = [], []
     for model in models:
         methods = {"probe": jobs.probe_score}

@@ -1,7 +1,7 @@
-"""What the study of the objectives computes: one job is one call in a process.
+"""The jobs of the study of the objectives: one job is one call in a process.
 
-Every job writes its result as a file at the end and does nothing where that file is
-already there, so that a study that was killed goes on. Legend: `N` texts, `D` hidden.
+Every job writes its result as a file at the end and does nothing if that file exists,
+so that a study that was killed can be continued. Legend: `N` texts, `D` hidden.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from albert_tf.errors import DataError
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
 
-# What is learned, and how documents are divided into examples for it, as its authors
-# did: a name of `--pair_policy`. Without pairs, ALBERT learns masked words alone.
+# Objectives, and the division of documents into examples for each, as by its authors:
+# a name of `--pair_policy`. Without pairs, ALBERT learns only masked words.
 WITHOUT_PAIRS = "none"
 PAIR_POLICIES = {
     "albert": "clean",
@@ -39,7 +39,7 @@ _EVERY = 0.02  # seconds between two looks at the record of a run
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How large a study is.
+    """The size of a study.
 
     Attributes:
         max_bytes: int. Bytes of text.
@@ -48,8 +48,8 @@ class Scale:
         sizes: dict. Fields of the encoder's `AlbertConfig`.
         num_seeds: dict. Pretraining seeds by `sharing`.
         batch_size: int. Rows of a pretraining step.
-        learning_rate: float. Of pretraining; constant after the warm-up.
-        num_warmup_steps: int. Of pretraining.
+        learning_rate: float. Rate of pretraining; constant after the warm-up.
+        num_warmup_steps: int. Warm-up steps of pretraining.
         finetune_steps: int. Steps of a fine-tuning run.
         finetune_rate: float. Peak learning rate of fine-tuning.
         finetune_seeds: int. Fine-tuning runs of a model, whose median counts.
@@ -79,7 +79,7 @@ class Study:
     """A study of objectives; the same values make the same study.
 
     Attributes:
-        folder: str. Where its text, runs and scores are.
+        folder: str. Folder of its text, runs and scores.
         input_file: str. Text, as for `create_pretraining_data`.
         tokenizer: str. SentencePiece model; if empty, one is trained on the text.
         tasks: dict. Folder of the files by name of the task, such as "sst2".
@@ -117,7 +117,7 @@ class Training:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What its cost depends on."""
+        """The properties that determine its cost."""
         return self.sharing, self.objective
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def done_once(path: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def prepare(study: Study) -> None:
-    """Makes text, tokenizer, records and configs."""
+    """Prepares text, tokenizer, records and configs."""
     from albert_tf.text.load import load_tokenizer
     from benchmarks.data_speed import train_spm, write_lines
 
@@ -144,7 +144,7 @@ def prepare(study: Study) -> None:
     if study.tokenizer:
         files.write_bytes(model, files.read_bytes(study.tokenizer))
     else:
-        files.remove(model)  # of a study that was killed here
+        files.remove(model)  # left by a study that was killed here
         train_spm(text, study.folder, scale.vocab_size)
     vocab_size = load_tokenizer(model).vocab_size
     for sharing in scale.num_seeds:
@@ -175,20 +175,20 @@ def _make_records(study: Study, objective: str) -> None:
 
 
 def train_until(study: Study, run: Training, step: int) -> dict[str, Any]:
-    """Pretrains, and keeps the model after a step.
+    """Pretrains, and stores the model after a step.
 
-    The rate is constant after the warm-up, so that a model on the way is what a shorter
-    run would have ended with.
+    The rate is constant after the warm-up, so that an intermediate model equals the
+    final model of a shorter run.
 
     Args:
         study: `Study`.
-        run: `Training`. Continued, if it has been begun.
-        step: int. Not below that of an earlier call.
+        run: `Training`. Continued, if it was started before.
+        step: int. At least the step of an earlier call.
 
     Returns:
         dict. `cpu_seconds_per_step`, of this process with all its threads: input, model
-        and update, while compilation and outputs are left out (None if nothing was left
-        to train); and `tokens_per_step`, without padding.
+        and update, but not compilation and outputs (None if no steps were left to
+        train); and `tokens_per_step`, without padding.
     """
     path, kept = study.join("cost", f"{run}-{step}.json"), model_of(study, run, step)
     if files.is_folder(kept):
@@ -236,7 +236,7 @@ def _pretraining(study: Study, run: Training, step: int):
         optimizer="adamw",
         learning_rate=scale.learning_rate,
         learning_rate_schedule="trapezoid",
-        num_decay_steps=1,  # the last step has the whole rate, too
+        num_decay_steps=1,  # the last step also has the full rate
         num_warmup_steps=scale.num_warmup_steps,
         num_train_steps=step,
         change_num_train_steps=True,
@@ -245,7 +245,7 @@ def _pretraining(study: Study, run: Training, step: int):
         log_steps=max(1, min(20, step // 4)),
         eval_steps=0,
         sample_texts=(),
-        # One exploding batch must not end hours of the others.
+        # One exploding batch must not waste hours of the other runs.
         on_divergence="rollback",
         seed=run.seed,
     )
@@ -254,7 +254,7 @@ def _pretraining(study: Study, run: Training, step: int):
 
 @contextlib.contextmanager
 def _cpu_seconds(folder: str) -> Iterator[list[tuple[float, int]]]:
-    """Notes this process's CPU seconds at each line that a run records of training.
+    """Records this process's CPU seconds at each training line of a run.
 
     Yields:
         list of (CPU seconds, step), filled while the run trains.
@@ -294,21 +294,21 @@ def step_costs(times: Sequence[tuple[float, int]]) -> list[float]:
 
     Args:
         times: sequence of (CPU seconds of the process, step). The first one is left
-            out: a run that goes on writes its lines anew, and compiles after that.
+            out: a resumed run rewrites its lines, and compiles after that.
     """
     pairs = zip(times[1:], times[2:], strict=False)
     return [(end[0] - begin[0]) / (end[1] - begin[1]) for begin, end in pairs]
 
 
 def forget_graphs() -> None:
-    """Frees the graphs of models that are done."""
+    """Frees the graphs of models that are no longer used."""
     import keras
 
     keras.backend.clear_session()
 
 
 def make_random(study: Study, name: str, sharing: str, seed: int) -> None:
-    """Writes an encoder that was not trained under a name among the study's models."""
+    """Writes an untrained encoder under a name among the study's models."""
     from albert_tf.converters.load import save_pretrained
     from albert_tf.models.masked_lm import AlbertPretrainer
     from albert_tf.text.load import load_tokenizer
@@ -393,7 +393,7 @@ def probe_score(study: Study, model: str, task: str) -> dict[str, Any]:
 
 
 def bag_of_words_score(study: Study, task: str) -> dict[str, Any]:
-    """Trains a linear classifier on which tokens a text has, without any encoder."""
+    """Trains a linear classifier on the sets of tokens in texts, without an encoder."""
     path = study.join("scores", f"bag-of-words-{task}.json")
     if files.exists(path):
         return files.read_json(path)

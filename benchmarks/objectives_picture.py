@@ -12,7 +12,7 @@ from albert_tf.figure import new_figure, to_png
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Told apart with any colour vision, and by their markers (Okabe and Ito's palette).
+# Distinguishable with any colour vision, and by markers (Okabe and Ito's palette).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 _MARKERS = "osD^v"
 _BASELINE = {"color": "#5f6b76", "lw": 1}
@@ -20,10 +20,10 @@ _STYLES = ("--", ":")
 
 
 class Point(NamedTuple):
-    """Scores of all seeds of one curve at one place.
+    """Scores of all seeds of one curve at one x.
 
     Attributes:
-        x: float. Where they belong, such as CPU seconds of training.
+        x: float. Position, such as CPU seconds of training.
         mean: float. Mean of the seeds.
         lowest: float. The worst seed's.
         highest: float. The best seed's.
@@ -40,7 +40,7 @@ class Panel(NamedTuple):
 
     Attributes:
         title: str.
-        metric: str. What the scores are.
+        metric: str. Name of the scores.
         curves: dict. Points of each objective, or the like, by its name, by rising x.
         baselines: dict. Scores that took no training, by name.
         x: str. Name of the x-axis.

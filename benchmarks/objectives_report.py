@@ -1,4 +1,4 @@
-"""What a study of the objectives found: tables, and which of them differ."""
+"""The results of a study of the objectives: tables, and the separated objectives."""
 
 import dataclasses
 import itertools
@@ -28,12 +28,12 @@ _NOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What a model scored on a task.
+    """The score of a model on a task.
 
     Attributes:
-        sharing: str. Of its encoder's weights; empty without an encoder.
-        objective: str. What it learned, or `RANDOM` or `BAG_OF_WORDS`.
-        seed: int. Of its pretraining, or of its random weights.
+        sharing: str. Sharing of its encoder's weights; empty without an encoder.
+        objective: str. Its objective, or `RANDOM` or `BAG_OF_WORDS`.
+        seed: int. Seed of its pretraining, or of its random weights.
         task: str. Name of the task.
         method: str. One of `METHODS`.
         value: float. The task's metric on the dev examples.
@@ -41,7 +41,7 @@ class Score:
             median.
         budgets: tuple of str. Budgets that its pretraining has spent.
         tokens: float. Tokens that it was pretrained on.
-        cpu_seconds: float. Of its pretraining.
+        cpu_seconds: float. CPU seconds of its pretraining.
     """
 
     sharing: str
@@ -85,7 +85,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def compare(estimates: Mapping[str, Estimate]) -> str:
-    """Says which are separated: those whose intervals do not overlap.
+    """Describes the separated ones: their intervals do not overlap.
 
     Args:
         estimates: dict. At least two, by name.
@@ -183,7 +183,7 @@ def to_table(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _verdicts(table, objectives: Sequence[str]) -> list[str]:
-    """Says for each column which objectives are separated."""
+    """Describes for each column the separated objectives."""
     lines = []
     for column in next(iter(table.values())):
         found = {name: table[name][column] for name in (*objectives, RANDOM)}
@@ -195,7 +195,7 @@ def _verdicts(table, objectives: Sequence[str]) -> list[str]:
 def _panels(
     scores: Sequence[Score], objectives: Sequence[str], sharings: Sequence[str]
 ) -> list[list[Panel]]:
-    """Returns what the picture shows: a row per task."""
+    """Returns the panels of the picture: a row per task."""
     tasks = dict.fromkeys(score.task for score in scores)
     kinds = [(sharing, method) for sharing in sharings for method in METHODS]
     return [

@@ -1,4 +1,4 @@
-"""Shows which kinds of TensorFlow operations the time of a call goes to."""
+"""Shows the kinds of TensorFlow operations on which a call spends its time."""
 
 import collections
 import glob
@@ -12,7 +12,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 
 class OperationShare(NamedTuple):
-    """What one kind of operation takes."""
+    """The share of one kind of operation."""
 
     name: str  # such as "MatMul"
     share: float  # of the time of all operations
@@ -30,7 +30,7 @@ def profile_operations(
 
     Returns:
         list of `OperationShare`, the most expensive first. The time of an operation is
-        that of its thread: operations that share the cores overlap.
+        its thread's: operations that share the cores overlap.
     """
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)

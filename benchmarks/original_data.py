@@ -1,9 +1,9 @@
 """Makes records as the original does: one process, plain Python, all in memory.
 
-The algorithm of google-research/albert's `create_pretraining_data.py` written anew from
-what it does: a call of SentencePiece a line, pieces as strings, pairs from a document
-or, for a chunk of one segment, from a random one, n-grams tried in random order, a
-`tf.train.Example` a record. It is the baseline of a benchmark, nothing else uses it.
+The algorithm of google-research/albert's `create_pretraining_data.py`, reimplemented: a
+call of SentencePiece per line, pieces as strings, pairs from a document or, for a chunk
+of one segment, from a random one, n-grams tried in random order, and a
+`tf.train.Example` per record. It is the baseline of a benchmark and not used elsewhere.
 """
 
 import random
@@ -38,10 +38,10 @@ class OriginalPipeline:
         max_predictions_per_seq: P.
         dupe_factor: passes over the text.
         seed: of everything random.
-        sets_for_each_piece: what the original does to see whether a piece starts a
-            word: it makes two sets of characters for the piece and their union for
-            each character of it, twice a piece. Most of its time goes there. Without,
-            the sets are made once.
+        sets_for_each_piece: whether to check the start of a word like the original,
+            which builds two sets of characters for the piece and their union for each
+            character of it, twice per piece. Most of its time is spent there.
+            Otherwise, the sets are built once.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class OriginalPipeline:
         """Writes one record file from a file with one sentence per line.
 
         Returns:
-            The tokens of the records, padding not counted.
+            The number of tokens in the records, without padding.
         """
         documents = self._read(input_file)
         instances = [

@@ -1,9 +1,9 @@
-"""Shows whether next sentence prediction can do the work of sentence order prediction.
+"""Shows whether next sentence prediction can replace sentence order prediction.
 
 As in Table 5 of the paper (arXiv:1909.11942), encoders learn masked words and nothing
-about pairs, next sentences (NSP) or sentence order (SOP), and the head of each is asked
-about the held-out records of both. Both tasks have the same two answers: 0 for text
-that goes on, 1 for another document (NSP) or swapped segments (SOP).
+about pairs, next sentences (NSP) or sentence order (SOP), and the head of each is
+tested on the held-out records of both. Both tasks have the same two answers: 0 for
+consecutive text, 1 for another document (NSP) or swapped segments (SOP).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from benchmarks.objectives_picture import Panel, draw_study, points
 from benchmarks.objectives_report import compare, to_table
 from benchmarks.report import Report, Row
 
-# Objectives, and the names that the paper has for them.
+# Objectives, and their names in the paper.
 LEARNED = {"albert": "SOP", "bert": "NSP", WITHOUT_PAIRS: "none"}
 RECORDS = {"bert": "NSP", "albert": "SOP"}
 SCALES = {
@@ -38,10 +38,10 @@ _NOTES = (
 
 
 def run(study: Study) -> Report:
-    """Computes what is missing of a study, and reports on all of it.
+    """Computes the missing parts of a study, and reports on all of it.
 
     Args:
-        study: `Study`. Its objectives are those of `LEARNED`.
+        study: `Study`. Its objectives are in `LEARNED`.
 
     Raises:
         UsageError: If the folder holds another study.
@@ -107,7 +107,7 @@ def _panels(scores: list[dict[str, Any]]) -> list[Panel]:
     for head in ("own", "fitted"):
         curves = {}
         for number, name in enumerate(RECORDS.values()):
-            # Beside each other, so that neither hides the other.
+            # Next to each other, so that neither hides the other.
             curves[f"on {name} records"] = points(
                 {
                     place + 0.12 * (2 * number - 1): [
@@ -133,5 +133,5 @@ def _panels(scores: list[dict[str, Any]]) -> list[Panel]:
 
 
 def make_study(folder: str, input_file: str, tokenizer: str, scale: str) -> Study:
-    """Returns the study of a scale: `full`, or `small` to see that it runs."""
+    """Returns the study of a scale: `full`, or `small` to test that it runs."""
     return Study(folder, input_file, tokenizer, {}, tuple(LEARNED), SCALES[scale])

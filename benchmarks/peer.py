@@ -1,4 +1,4 @@
-"""What the benchmarks against transformers have in common: how it is trained.
+"""The common part of the benchmarks against transformers: its training.
 
 As its Trainer does: AdamW, bfloat16 by autocast, gradients clipped to a norm of 1.
 """
@@ -18,7 +18,7 @@ _IGNORED = -100
 
 
 def require(topic: str) -> None:
-    """Raises a UsageError if transformers or torch is not installed."""
+    """Raises `UsageError` if transformers or torch is not installed."""
     try:
         import torch  # noqa: F401
         import transformers  # noqa: F401
@@ -42,7 +42,7 @@ def load(model: Any, class_name: str) -> Any:
 
 
 def pretraining_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a pretraining batch of ours as transformers' `AlbertForPreTraining`'s."""
+    """Converts a pretraining batch of ours to transformers' `AlbertForPreTraining`."""
     ids, places = batch[features.TOKEN_IDS], batch[features.MASK_POSITIONS]
     labels = np.full(ids.shape, _IGNORED)
     row, column = np.nonzero(batch[features.MASK_WEIGHTS])
@@ -59,10 +59,10 @@ def pretraining_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 def make_step(
     model: Any, rate: float, precision: str, compiled: bool = False
 ) -> Callable[[Mapping[str, Any]], None]:
-    """Returns a function that trains transformers' model on a batch of whole numbers.
+    """Returns a function that trains transformers' model on a batch of integers.
 
     Args:
-        model: From `load`, on the device where it is to be trained.
+        model: From `load`, on the device on which it is to be trained.
         rate: float. Learning rate.
         precision: str. "bfloat16" or "float32".
         compiled: bool. Whether `torch.compile` compiles the model.

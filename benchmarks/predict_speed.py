@@ -1,8 +1,8 @@
 """Measures `predict` and `embed` side by side with the pipelines of transformers.
 
 Both have the same weights and answer the same texts of mixed lengths in turns: all of
-them at once, model loaded, from texts to answers. Ours is what the commands compute,
-with the file that they read.
+them at once, with the model loaded, from texts to answers. Our contestant computes the
+same as the commands, including the file that they read.
 """
 
 import csv
@@ -40,16 +40,16 @@ Contestant = Callable[[int], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The parameters of the measurement.
 
     Attributes:
-        input_file: str. Corpus that the texts are from.
+        input_file: str. Corpus of the texts.
         spm_model_file: str. Tokenizer; default: one trained on the corpus.
         max_bytes: int. Bytes of the corpus that are read.
         preset: str. Size of the model; its weights are random.
         max_seq_length: int. Longer texts are cut.
         num_texts: int. Number of texts.
-        rounds: int. How often all texts are answered; medians are compared.
+        rounds: int. Number of passes over all texts; medians are compared.
     """
 
     input_file: str = "docstrings:"
@@ -86,7 +86,7 @@ def run(settings: Settings) -> Report:
 
 
 def _save(settings: Settings, spm_model: str, folder: str) -> tuple[str, str]:
-    """Returns the folders of one model in our format and in that of transformers."""
+    """Returns the folders of one model in our format and in transformers'."""
     tokenizer = load_tokenizer(spm_model)
     model = AlbertTextClassifier(AlbertConfig.from_preset(settings.preset), seed=_SEED)
     model.max_seq_length = settings.max_seq_length
@@ -182,7 +182,7 @@ def _write_table(path: str, texts: list[str]) -> None:
 def _measure(
     title: str, pair: dict[str, Contestant], count: int, rounds: int
 ) -> tuple[list[Row], dict[str, list[float]]]:
-    """Lets both answer all texts in turns."""
+    """Makes both answer all texts in turns."""
     few = min(count, _WARM_UP)
     answers = [answer(few) for answer in pair.values()]
     difference = float(np.abs(answers[0] - answers[1]).max())

@@ -14,7 +14,7 @@ class Row(NamedTuple):
     name: str
     value: float
     unit: str
-    target: str = ""  # what was aimed at, in words
+    target: str = ""  # the aim, in words
     details: dict[str, Any] | None = None
 
     def text(self) -> str:
@@ -24,14 +24,14 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a benchmark found.
+    """The results of a benchmark.
 
     Attributes:
         title: str. Its title.
         rows: list of `Row`. Its table.
-        series: dict or None. Lists of numbers that the rows follow from, for the JSON.
+        series: dict or None. Raw numbers behind the rows, for the JSON.
         picture: bytes or None. A PNG.
-        notes: tuple of str. Sentences on what the table lacks.
+        notes: tuple of str. Sentences that complete the table.
         text: str. Markdown in the place of the rows' table; the rows are then only in
             the JSON.
     """
@@ -45,7 +45,7 @@ class Report(NamedTuple):
 
 
 def to_markdown(report: Report, about: dict[str, Any]) -> str:
-    """Returns a table, and what was measured where."""
+    """Returns a table, and a description of the measurement and the machine."""
     title, rows = report.title, report.rows
     lines = [f"# {title}", ""]
     if report.text:
@@ -92,7 +92,7 @@ def write(path: str, report: Report, about: dict[str, Any]) -> None:
 
 
 def _to_json(content: dict[str, Any]) -> str:
-    """Returns JSON with each list of numbers in a line of its own."""
+    """Returns JSON with each list of numbers on its own line."""
     text = files.to_json(content, indent=1)
     numbers = r"\[\n\s*([-+.\deE]+(?:,\s+[-+.\deE]+)*)\n\s*\]"
     return re.sub(numbers, lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"

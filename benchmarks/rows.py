@@ -1,4 +1,4 @@
-"""Rows to train on: random ones, and real ones, which a file can carry elsewhere.
+"""Rows for training: random ones, and real ones from a portable file.
 
 A machine that only measures has neither text nor TensorFlow, which reads records.
 
@@ -16,7 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 
-# The same text, several examples in a row, and one.
+# The same text, with several examples per row, and with one.
 PACKED, PADDED = "packed", "padded"
 _SEED = 12345
 Batch = dict[str, np.ndarray]
@@ -26,7 +26,7 @@ def random_batch(config: AlbertConfig, rows: int, length: int) -> Batch:
     """Returns a pretraining batch of full rows of random tokens.
 
     Args:
-        config: `AlbertConfig`. Its vocabulary is drawn from.
+        config: `AlbertConfig`. Source of the vocabulary.
         rows: int. `B`.
         length: int. `T`; `P` is a sixth of it, rounded down.
     """
@@ -51,9 +51,9 @@ def random_batch(config: AlbertConfig, rows: int, length: int) -> Batch:
 
 
 def scored_everywhere(batch: Mapping[str, np.ndarray]) -> Batch:
-    """Returns a batch whose vocabulary is scored at every token, as transformers does.
+    """Returns a batch whose vocabulary is scored at every token, as in transformers.
 
-    `P` becomes `T`; the loss is that of the same tokens.
+    `P` becomes `T`; the loss is computed for the same tokens.
 
     Args:
         batch: dict. Its unused predictions have the weight 0.
@@ -130,7 +130,7 @@ def read_rows(path: str, name: str, rows: int) -> Batch:
         rows: int. `B`.
 
     Raises:
-        UsageError: If the file does not have them.
+        UsageError: If the file does not contain them.
     """
     try:
         with np.load(path) as stored:

@@ -1,7 +1,7 @@
 """Other programs that serve a text classifier: transformers, onnxruntime, OpenVINO.
 
-The latter two run what torch exports, and are measured where they are installed; this
-package does not depend on them.
+The latter two run torch's exports, and are measured if they are installed; this package
+does not depend on them.
 """
 
 import importlib.util
@@ -16,12 +16,12 @@ import numpy as np
 from albert_tf.converters.load import save_pretrained
 from albert_tf.text.tokenizer import Tokenizer
 
-# Token ids, padding mask and segments `[B, T]` of whole numbers to logits `[B, C]`.
+# Token ids, padding mask and segments `[B, T]` of integers to logits `[B, C]`.
 Forward = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class Server(NamedTuple):
-    """What answers.
+    """A contestant that answers requests.
 
     Attributes:
         forward: `Forward`.
@@ -55,7 +55,7 @@ class Peers:
         self._programs = {"onnxruntime": self._onnx, "openvino": self._openvino}
 
     def servers(self, precisions: list[str]) -> tuple[dict[str, Server], list[str]]:
-        """Returns the programs by name and, in words, those that are not installed."""
+        """Returns the programs by name, and sentences about missing ones."""
         found = {
             f"transformers, {precision}": self._transformers(precision)
             for precision in precisions
@@ -67,8 +67,8 @@ class Peers:
                 continue
             for precision in precisions:
                 with warnings.catch_warnings():
-                    # Of torch, about tracing and its old exporter; the new one needs
-                    # another package.
+                    # torch warns about tracing and its old exporter; the new one
+                    # needs another package.
                     warnings.simplefilter("ignore")
                     forward = make(precision)
                 if forward is not None:

@@ -1,7 +1,7 @@
-"""Measures a served text classifier side by side with other programs that run it.
+"""Measures a served text classifier next to other programs that run it.
 
 All have the same weights and answer the same requests in turns: rows of tokens, and
-texts of the lengths that real ones have, whose tokenization counts. Ours is the
+texts of realistic lengths, including their tokenization. Our contestant is the
 SavedModel that `export` writes, loaded without Keras.
 
 Legend: `B` texts of a request.
@@ -33,10 +33,10 @@ _AIMS = {"float32": "at least 1.1", "bfloat16": "at least 1.3"}
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The parameters of the measurement.
 
     Attributes:
-        input_file: str. Corpus that the texts are from.
+        input_file: str. Corpus of the texts.
         spm_model_file: str. Tokenizer; default: one trained on the corpus.
         max_bytes: int. Bytes of the corpus that are read.
         preset: str. Size of the model; its weights are random.
@@ -45,7 +45,7 @@ class Settings:
         max_seq_length: int. Longer texts are cut.
         num_texts: int. Number of texts.
         steps: int. Requests of rows to every contestant.
-        imitate: bool. Whether bfloat16 is measured on a CPU without it, too.
+        imitate: bool. Whether bfloat16 is also measured on a CPU without it.
     """
 
     input_file: str = "docstrings:"
@@ -193,13 +193,13 @@ def latency_row(name: str, seconds: list[float], error: float) -> Row:
 
 
 def _differences(logits: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Returns how far the answers are from those of the first contestant."""
+    """Returns the distances of the answers from the first contestant's answers."""
     first = next(iter(logits.values()))
     return {name: float(np.abs(one - first).max()) for name, one in logits.items()}
 
 
 def _ratios(title: str, costs: Mapping[str, float]) -> list[Row]:
-    """Returns how many times faster than transformers each precision of ours is."""
+    """Returns the speedup over transformers for each precision of ours."""
     rows = []
     for precision, aim in _AIMS.items():
         ours, theirs = f"albert_tf, {precision}", f"transformers, {precision}"
@@ -216,7 +216,7 @@ def _time_texts(
     batches = [texts[start : start + size] for start in range(0, len(texts), size)]
     calls = {name: _in_turn(server, batches) for name, server in servers.items()}
     title = f"texts of mixed lengths, batch {size}"
-    # Twice all batches: programs prepare for a length when they first meet it.
+    # All batches twice: programs prepare for a length when they first encounter it.
     seconds = seconds_in_turns(calls, 2 * len(batches), title)
     totals = {name: sum(found[len(batches) :]) for name, found in seconds.items()}
     rows = [

@@ -1,9 +1,9 @@
-"""Shows what sharing weights costs, and what it does where labels are few.
+"""Shows the cost of sharing weights, and its effect if labels are few.
 
-As in Table 4 of the paper (arXiv:1909.11942), encoders of every way of sharing are
-pretrained alike. Then the shared and the unshared one are fine-tuned on more and more
-labels. A model that has learned its examples by heart scores more on them than on
-others: the gap between the two is its overfitting.
+As in Table 4 of the paper (arXiv:1909.11942), encoders of every kind of sharing are
+pretrained alike. Then the shared and the unshared one are fine-tuned on increasing
+numbers of labels. A model that has memorized its examples scores higher on them than on
+others: this gap is its overfitting.
 """
 
 import dataclasses
@@ -52,11 +52,11 @@ _NOTES = (
 
 
 def run(study: Study, scale: str) -> Report:
-    """Computes what is missing of a study, and reports on all of it.
+    """Computes the missing parts of a study, and reports on all of it.
 
     Args:
         study: `Study`, of one task.
-        scale: str. "full" or "small": how many labels there are.
+        scale: str. "full" or "small"; determines the numbers of labels.
 
     Raises:
         UsageError: If the folder holds another study.
@@ -105,11 +105,11 @@ def labelled_scores(
         study: `Study`.
         model: str. Its name in the study's folder of models.
         task: str. Name of the task.
-        count: int. How many examples.
+        count: int. Number of examples.
         seed: int. Seed of their choice, and of the run.
 
-    Returns:
-        dict. The task's metric: `dev` on the dev examples, `train` on those learned.
+    Returns: dict. The task's metric: `dev` on the dev examples, `train` on the training
+        ones.
     """
     path = study.join("scores", f"{model}-{task}-{count}.json")
     if files.exists(path):
@@ -202,7 +202,7 @@ def _report(
 
 
 def _values(curves, sharing: str, labels: int, part: str) -> list[float]:
-    """Returns a score of every seed; "gap" is that of training less that of dev."""
+    """Returns a score of every seed; "gap" is training score minus dev score."""
     mine = [
         one for one in curves if (one["sharing"], one["labels"]) == (sharing, labels)
     ]
@@ -251,5 +251,5 @@ def _panels(quality, curves, task: str) -> list[list[Panel]]:
 def make_study(
     folder: str, input_file: str, tokenizer: str, scale: str, tasks: dict[str, str]
 ) -> Study:
-    """Returns the study of a scale: `full`, or `small` to see that it runs."""
+    """Returns the study of a scale: `full`, or `small` to test that it runs."""
     return Study(folder, input_file, tokenizer, tasks, ("albert",), SCALES[scale])

@@ -1,12 +1,12 @@
-"""Measures a pretraining step side by side with transformers: same weights, same rows.
+"""Measures a pretraining step next to transformers: same weights, same rows.
 
 Both train masked LM and sentence order with AdamW and clipped gradients, in turns of
-one step; transformers is compiled by `torch.compile`, in bfloat16 by autocast, as its
-Trainer does. Rows are full, a sixth of the tokens is to be predicted. The work is that
-of a user of either, and not the same: transformers scores the vocabulary at every
-token, this package at those to be predicted.
+one step; transformers is compiled by `torch.compile`, in bfloat16 by autocast, like its
+Trainer. Rows are full, and a sixth of the tokens is predicted. Each does the work that
+its users get, which is not the same: transformers scores the vocabulary at every token,
+this package only at the tokens to be predicted.
 
-Or it measures a step of other objectives in turns with one of ALBERT's: the same
+Alternatively, it measures a step of other objectives in turns with ALBERT's: the same
 encoder, rows and masked tokens. ELECTRA has a generator of a quarter of the width, and
 SpanBERT's head predicts each masked token a second time.
 
@@ -37,7 +37,7 @@ _OBJECTIVE_AIMS = {"electra": "at most 1.35", "spanbert": "at most 1.15"}
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """The parameters of the measurement.
 
     Attributes:
         preset: str. Size of the model; its weights are random.
@@ -62,7 +62,7 @@ class Settings:
 
 
 def run(settings: Settings) -> Report:
-    """Trains in turns; returns the time of a step, and where ours goes.
+    """Trains in turns; returns the time of a step, and how our step spends it.
 
     Raises:
         UsageError: If transformers or torch is not installed, or there is no such

@@ -1,4 +1,4 @@
-"""What `albert-tf benchmark` is told about one topic or two."""
+"""Flags of `albert-tf benchmark` for one or two topics."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from albert_tf.settings import setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopicSettings:
-    """Flags of `albert-tf benchmark`, beside those in `tools/benchmark.py`.
+    """Flags of `albert-tf benchmark`, in addition to those in `tools/benchmark.py`.
 
     Attributes:
         memory_megabytes: data: sizes of the texts whose peak memory is measured; add

@@ -1,4 +1,4 @@
-"""What `albert-tf benchmark` can measure, from the values of its flags."""
+"""The topics of `albert-tf benchmark`, computed from the values of its flags."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from albert_tf.errors import UsageError, require
 from benchmarks.report import Report, Row
 
-# What every study of the paper's claims is told.
+# The flags of every study of the paper's claims.
 _STUDIES = ("work_dir", "input_file", "spm_model_file", "scale")
 
 
@@ -22,8 +22,8 @@ def measure(
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
             "fidelity", "objectives", "pairs", "sharing", "costs" or "depth".
         values: dict. Values of the command's flags by name.
-        save: callable. Called with reports of what has been found so far, by those that
-            may be cut off.
+        save: callable. Called with reports of the results so far, by topics that may be
+            cut off.
 
     Raises:
         UsageError: If a value is out of its range.
@@ -67,7 +67,7 @@ def _measure_data(values: Mapping[str, Any]) -> list[Row]:
     if length < 8:
         raise UsageError(f"--max_seq_length: must be at least 8, received {length}")
     if values["spm_model_file"]:
-        load_tokenizer(values["spm_model_file"])  # now, not after minutes
+        load_tokenizer(values["spm_model_file"])  # fails now, not after minutes
     sizes = values["memory_megabytes"]
     if not sizes or not all(size.isdecimal() and int(size) for size in sizes):
         raise UsageError(

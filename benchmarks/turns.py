@@ -15,7 +15,7 @@ def seconds_in_turns(
         contestants: dict. Functions without arguments, by name. Each is called twice
             before, since the first calls compile and allocate.
         rounds: int. Number of rounds.
-        title: str. What the progress bar counts.
+        title: str. Noun of the items in the progress bar.
     """
     for call in contestants.values():
         call()

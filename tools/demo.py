@@ -35,7 +35,7 @@ CONFIGS = TOOLS.parent / "configs" / "pretrain"
 # One command per paragraph.
 RECIPE = CONFIGS / "demo_commands.txt"
 RAW_TEXT = "Returns the element-wise sine of an array, with an optional out= buffer."
-# What a server runs; it must not need this package.
+# The program of a server; it must not need this package.
 SERVE = """
 import sys, tensorflow as tf, tensorflow_text
 model = tf.saved_model.load(sys.argv[1])
@@ -47,7 +47,7 @@ print(f"label: {label}  probabilities: {answer['probabilities'].numpy()[0].round
 
 
 def main() -> None:
-    """Runs every command; the first one that fails ends the demo."""
+    """Runs every command; the first failure ends the demo."""
     started, out = time.monotonic(), pathlib.Path(OUTPUT_DIR.value)
     if not CONFIGS.is_dir():
         raise UsageError(

@@ -61,7 +61,7 @@ def main() -> None:
     settings, bulk = read_settings(TextFileSettings), read_settings(BulkSettings)
     check_output_file(_OUTPUT_FILE.value, _OVERWRITE.value)
     start.use_onednn("float32")
-    # TensorFlow is imported after what is wrong at once.
+    # TensorFlow is imported after the checks that do not need it.
     from albert_tf.inference.files import EmbedWork, answer_rows
 
     work = EmbedWork(

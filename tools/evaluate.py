@@ -55,7 +55,7 @@ define_alias("dev_file", "eval_file")
 
 
 def main() -> None:
-    """Decides by what the file is, evaluates and writes."""
+    """Chooses the kind of evaluation by the file, evaluates and writes."""
     settings = read_settings(DataSettings)
     sources = (_EVAL_FILE.value, settings.data_dir)
     rule = "exactly one of --eval_file and --data_dir must be given"
@@ -86,7 +86,7 @@ def _evaluate_task(settings: DataSettings) -> None:
     rule = check_exit(_EXIT.value, _CURVE.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
-    # TensorFlow is imported, and the weights are read, after what is wrong without.
+    # TensorFlow is imported, and weights are read, after the checks that need neither.
     from albert_tf.inference.predictor import Predictor, find_task
     from albert_tf.reports.task_report import render_evaluation
 

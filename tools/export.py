@@ -56,7 +56,7 @@ def main() -> None:
     is_gated = data != DataSettings() or settings.max_accuracy_drop is not None
     if is_gated and not (has_data and to_runtime):
         raise UsageError(_NEEDS)
-    # Keras and TensorFlow are imported after what is wrong without them.
+    # Keras and TensorFlow are imported after the checks that do not need them.
     from albert_tf.converters.detect import open_checkpoint
     from albert_tf.converters.tokenizers import choose_tokenizer
 
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def _as_trained(settings: ExportSettings, data: DataSettings) -> DataSettings:
-    """Returns where things are in the table; reads it, to name now what is wrong."""
+    """Returns the columns of the table; reads it, so that errors are reported now."""
     from albert_tf.inference.predictor import find_task
     from albert_tf.tasks.opening import read_labelled
 

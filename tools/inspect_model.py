@@ -69,7 +69,7 @@ _OWN = re.compile(rf"{_RESULT}|(layers|(answers|attention|path)_\d+.*)\.png")
 
 
 def main(paths: list[str]) -> None:
-    """Looks into the models, prints tables and writes the folder."""
+    """Inspects the models, prints tables and writes the folder."""
     texts, folder = list(_TEXT.value), _OUTPUT_DIR.value
     if _INPUT_FILE.value:
         texts += filter(None, files.read_lines(_INPUT_FILE.value))
@@ -85,7 +85,7 @@ def main(paths: list[str]) -> None:
     for path in paths:
         check_path(path)
     start.use_onednn("float32")
-    # TensorFlow is imported, and the weights are read, after what is wrong without.
+    # TensorFlow is imported, and weights are read, after the checks that need neither.
     from albert_tf.inference.inspection import TEXTS, inspect_model
     from albert_tf.reports import inspection
 
@@ -109,7 +109,7 @@ def main(paths: list[str]) -> None:
         with folders.writing(folder, _OVERWRITE.value, own, last=_RESULT) as out:
             for name, data in inspection.draw(results):
                 out.write(name, data)
-            # A flag may hold bytes that are not UTF-8: as JSON writes them.
+            # A flag may contain bytes that are not UTF-8; they are written as in JSON.
             out.write(_RESULT, f"{text}\n".encode(errors="backslashreplace"))
         logging.info("%s: written", folder)
 

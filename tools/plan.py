@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _show(plans: list, stem: str) -> None:
-    """Prints the plans and writes them to the files of this stem, if there is one."""
+    """Prints the plans and writes them to files of this stem, unless it is empty."""
     from albert_tf.planning import report
 
     found = json.dumps(report.to_json(plans), indent=2)

@@ -78,7 +78,7 @@ def main() -> None:
         find_named_task(settings.task)
     check_output_file(_OUTPUT_FILE.value, _OVERWRITE.value)
     start.use_onednn("float32")
-    # TensorFlow is imported, and the weights are read, after what is wrong without.
+    # TensorFlow is imported, and weights are read, after the checks that need neither.
     from albert_tf.inference.files import PredictWork, answer_rows
     from albert_tf.inference.predictor import find_task
 

@@ -88,7 +88,7 @@ def _output() -> str:
     output = _OUTPUT_MODEL.value
     if output is None:
         return f"{_OUTPUT_PREFIX.value}{suffix}"
-    # By which other commands tell the kinds apart: any other is SentencePiece.
+    # Other commands distinguish the kinds by it: any other ending is SentencePiece.
     found = pathlib.PurePath(output).suffix
     is_known = found == suffix or {found, suffix}.isdisjoint({".json", ".txt"})
     rule = f"--output_model must end in {suffix} with --model_type={_MODEL_TYPE.value}"

@@ -13,9 +13,9 @@ from albert_tf.settings import Description, describe
 # The flags belong to the command that defines them, not to this module.
 flags.disclaim_key_flags()
 
-# Alias -> name of the flag it stands for.
+# Alias -> name of the flag that it denotes.
 ALIASES: dict[str, str] = {}
-# Settings whose values are those of a config file.
+# Settings whose values come from a config file.
 FROM_CONFIG: set[str] = set()
 # Flags that `--help` does not list.
 HIDDEN: set[str] = set()
@@ -40,7 +40,7 @@ def define_settings(
         required: bool. Whether a field without a default is a required flag. Set it to
             False where a config file may supply the value.
         names: collection of str. The only fields that get a flag, whose default is
-            then None; all without any.
+            then None; by default, all fields.
     """
     descriptions = describe(settings)
     for field in dataclasses.fields(settings):
@@ -75,13 +75,8 @@ class _Choice(flags.EnumParser):
 def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
     """Builds the settings from the parsed flags.
 
-    Args:
-        settings: type. The dataclass given to `define_settings`.
-        base: dict. Values by field name, for example of a config file. They take
-            precedence over defaults; flags that were given take precedence over them.
-
-    Returns:
-        An instance of `settings`.
+    Values of `base`, by field name, take precedence over defaults, and flags on the
+    command line over them.
     """
     values = dict(base or {})
     if "config" in flags.FLAGS and flags.FLAGS["config"].value:
@@ -96,11 +91,9 @@ def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
 
 
 def refuse(reason: str, *given: type | str) -> None:
-    """Raises a UsageError if a flag is set that has no effect.
+    """Raises `UsageError`, with a reason, if a flag is set that has no effect.
 
-    Args:
-        reason: str. Why, for the message.
-        *given: type or str. Dataclasses given to `define_settings`, names of flags.
+    `given` holds dataclasses given to `define_settings`, and names of flags.
     """
     for one in given:
         fields = [] if isinstance(one, str) else dataclasses.fields(one)
@@ -113,11 +106,7 @@ def refuse(reason: str, *given: type | str) -> None:
 def define_alias(alias: str, name: str) -> None:
     """Accepts `--alias` as another name of the flag `--name`.
 
-    Parsing refuses both names with different values.
-
-    Args:
-        alias: str. A flag name not yet in use, usually the original script's.
-        name: str. Name of an existing flag.
+    Parsing rejects different values under both names.
     """
     flags.DEFINE_alias(alias, name)
     ALIASES[alias] = name

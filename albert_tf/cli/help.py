@@ -10,10 +10,10 @@ from absl import flags
 
 from albert_tf.cli.flags import ALIASES, HIDDEN
 
-# A command with more flags shows the common ones only, unless --helpfull is given.
+# A command with more flags shows only the common ones, unless --helpfull is given.
 SHORT = 25
-# Heading -> common flags, others; both in the order in which they are shown. Flags that
-# are not here are those of commands with few.
+# Heading -> common flags, others; both in display order. Flags that are not listed here
+# belong to commands with few flags.
 GROUPS = {
     "inputs": (
         "input input_file predictions prediction_dir text task data_dir split "
@@ -88,10 +88,7 @@ def help_text(
     """Returns the help of a command.
 
     Args:
-        main: callable. Function whose module docstring introduces the command.
-        program: str. Path of the command's file.
-        full: bool. Whether to list all flags, of all libraries too.
-        arguments: str. What positional arguments are called, if any.
+        full: bool. Whether to list all flags, including those of libraries.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
     # The file of the verb `inspect` must not have the name of Python's module.
@@ -119,23 +116,23 @@ def help_text(
 
 
 def is_common(name: str) -> bool:
-    """Returns whether `--help` shows a flag of a command that has many."""
+    """Returns whether `--help` shows a flag for commands that have many."""
     return any(name in common.split() for common, _ in GROUPS.values())
 
 
 def grouped(names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns names of flags by heading, as they are shown."""
-    left, found = dict.fromkeys(names), {}
+    """Returns names of flags by heading, in display order."""
+    left, groups = dict.fromkeys(names), {}
     for heading, (common, others) in GROUPS.items():
         of_group = [n for n in f"{common} {others}".split() if n in left]
         if of_group:
-            found[heading] = of_group
-    left = [n for n in left if not any(n in of_group for of_group in found.values())]
-    return found | ({"others": left} if left else {})
+            groups[heading] = of_group
+    left = [n for n in left if not any(n in of_group for of_group in groups.values())]
+    return groups | ({"others": left} if left else {})
 
 
 def _lines(own: Iterable[flags.Flag], full: bool) -> list[str]:
-    """Returns the flags and their texts; of the short help, the first sentences."""
+    """Returns the flags with their texts, which the short help cuts to one sentence."""
     indent = 6 if full else 28
     lines = []
     for flag in own:

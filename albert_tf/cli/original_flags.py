@@ -1,9 +1,10 @@
 """The flags of the original's fine-tuning scripts.
 
-They are those of run_classifier.py, run_squad_v1.py, run_squad_v2.py and run_race.py.
-Each one works as it did there, under its own name or as an alias; or it stops the
-command with what to use instead. One exception: `--save_checkpoints_steps` also was the
-number of steps between evaluations, which here is `--eval_steps`.
+They are the flags of run_classifier.py, run_squad_v1.py, run_squad_v2.py and
+run_race.py. Each one works as it did there, under its own name or as an alias; or it
+stops the command and names an alternative. There is one exception:
+`--save_checkpoints_steps` was also the number of steps between evaluations, which is
+`--eval_steps` here.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ _LEVEL = (
     "use --data_dir=tfds:race/{} or a folder with this level alone; of both, the "
     "accuracies are also given apart"
 )
-# Flags without a counterpart: the value that changes nothing, and what to do instead.
+# Flags without a counterpart: the value that has no effect, and the alternative.
 _REFUSED: dict[str, tuple[Any, str]] = {
     "vocab_file": ("", "leave it out; --spm_model_file is the whole tokenizer"),
     "albert_hub_module_handle": ("", "give the model as --init_checkpoint"),
@@ -87,5 +88,5 @@ def define_original_flags() -> None:
 
 
 def _is_done(value: bool | None) -> bool:
-    """Returns whether `--do_train`, `--do_eval` or `--do_predict` says what is done."""
+    """Returns whether a `--do_...` flag agrees with what the command does."""
     return value is None or (value and bool(flags.FLAGS["do_train"].value))

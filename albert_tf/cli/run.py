@@ -52,7 +52,7 @@ _TENSORFLOW_FILE_ERRORS = {
 }
 
 
-# Files that cannot be read are DataErrors already, so these concern a target.
+# Unreadable inputs raise DataError earlier, so these errors are about an output path.
 _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
@@ -69,8 +69,8 @@ def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
         main: callable. Function defined in the tool's file, whose docstring introduces
             the text of `--help`. Called without arguments, or with the list of
             positional arguments.
-        arguments: str. What positional arguments are called, if the command takes any;
-            it needs at least one.
+        arguments: str. Name of the positional arguments, if the command takes any; it
+            needs at least one.
 
     Raises:
         SystemExit: Always, with the exit code.
@@ -80,10 +80,10 @@ def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
 
 
 def _ensure_utf8() -> None:
-    """Starts again in UTF-8 mode where paths would have another encoding.
+    """Restarts in UTF-8 mode if paths would have another encoding.
 
-    TensorFlow's paths are UTF-8, as are all files here; in ASCII, most names have none.
-    Python itself chooses the mode in the C locale by default.
+    TensorFlow's paths are UTF-8, as are all files here; in ASCII, most names cannot be
+    represented. In the C locale, Python itself chooses this mode by default.
     """
     if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
         command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
@@ -101,9 +101,9 @@ def _run(main: Callable[..., None], argv: list[str], arguments: str = "") -> int
         if requested:
             print(help_text(main, argv[0], any(requested), arguments))
         else:
-            given = _parse(argv, arguments)
+            positional = _parse(argv, arguments)
             _start_logging()
-            main(*given)
+            main(*positional)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         return _report(error)
@@ -117,10 +117,9 @@ def _terminate(number: int, frame) -> NoReturn:
 
 
 def _parse(argv: list[str], arguments: str) -> list[list[str]]:
-    """Parses `argv` into FLAGS; raises UsageError for what absl rejects.
+    """Parses `argv` into FLAGS; raises `UsageError` for what absl rejects.
 
-    Returns:
-        What to call the command with: nothing, or a list of its arguments.
+    Returns the arguments of the command: nothing, or a list of positional arguments.
     """
     # Flags may follow arguments.
     flags.FLAGS.set_gnu_getopt(True)
@@ -145,7 +144,7 @@ def _unknown(name: str) -> str:
     names = [flag for flag in flags.FLAGS if flag not in HIDDEN]
     module = flags.FLAGS.find_module_defining_flag
     names = [flag for flag in names if not module(flag).startswith("absl.")]
-    # --epochs is nearer to --num_train_epochs than letters tell.
+    # --epochs is nearer to --num_train_epochs than its letters suggest.
     close = [flag for flag in names if len(name) > 2 and name in flag]
     close = close or [flag for flag in names if len(flag) > 5 and flag in name]
     close = close or difflib.get_close_matches(name, names, n=1)
@@ -171,8 +170,8 @@ def _refusal(message: str) -> str:
     name, value, reason = refused.groups()
     parser = flags.FLAGS[name].parser
     if reason.startswith("value should be one of"):
-        known = ", ".join(filter(None, parser.enum_values))
-        return f"--{name} must be one of {known}, received {value!r}"
+        choices = ", ".join(filter(None, parser.enum_values))
+        return f"--{name} must be one of {choices}, received {value!r}"
     if reason.endswith("is not a positive integer"):
         return f"--{name} must be positive, received {value}"
     if reason.startswith(("invalid literal", "could not convert", "('Non-boolean")):
@@ -183,7 +182,7 @@ def _refusal(message: str) -> str:
 
 def _start_logging() -> None:
     logging.use_absl_handler()
-    # The same lines as the commands print: no date, no process, no source line.
+    # The format of the commands' own output: no date, no process, no source line.
     logging.get_absl_handler().setFormatter(_Lines())
     if flags.FLAGS["verbosity"].using_default_value:
         logging.set_verbosity(logging.INFO)
@@ -194,12 +193,12 @@ def _start_logging() -> None:
                 or "tensorflow" not in record.pathname
             )
         )
-        # Some of its modules use a logger of this name instead, as for the temporary
-        # folder of a SavedModel.
+        # Some of its modules use a logger of this name instead, for example about the
+        # temporary folder of a SavedModel.
         std_logging.getLogger("tensorflow").addFilter(
             lambda record: record.levelno >= std_logging.WARNING
         )
-        # JAX names every kind of device that the machine does not have.
+        # JAX names every kind of device that the machine lacks.
         std_logging.getLogger("jax").setLevel(std_logging.WARNING)
 
 
@@ -257,7 +256,7 @@ def _describe(error: BaseException) -> tuple[int, str]:
 
 
 def _as_flag(line: str) -> str:
-    """Writes the argument that a message begins with as the flag of that name."""
+    """Turns the argument at the start of a message into the flag of that name."""
     name = re.match(r"(\w+)(?=: | must | = )", line)
     if name is None or name[1] not in flags.FLAGS:
         return line
@@ -267,19 +266,19 @@ def _as_flag(line: str) -> str:
 
 
 def _with_origin(line: str) -> str:
-    """Says where the values came from that a refusal names and nobody typed."""
+    """Adds the source of values in an error message that nobody typed."""
     named = dict.fromkeys(re.findall(r"--(\w+)", line))
     path = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
-    found = [f"--{name}" for name in named if path and name in FROM_CONFIG]
-    if found:
-        verb = "is" if len(found) == 1 else "are"
-        return f"{line}; {' and '.join(found)} {verb} from --config={path}"
+    in_config = [f"--{name}" for name in named if path and name in FROM_CONFIG]
+    if in_config:
+        verb = "is" if len(in_config) == 1 else "are"
+        return f"{line}; {' and '.join(in_config)} {verb} from --config={path}"
     subject = re.match(r"--(\w+)(?:=| must be (?!given))", line)
     name = subject[1] if subject else ""
-    # Of a value that could not be parsed, the flag does not know that it was given.
-    given = name not in flags.FLAGS or flags.FLAGS[name].present
-    given = given or any(a.lstrip("-").startswith(name) for a in sys.argv[1:])
-    return line if given else f"{line}; this is the default of --{name}"
+    # A flag whose value could not be parsed does not know that it was given.
+    was_typed = name not in flags.FLAGS or flags.FLAGS[name].present
+    was_typed = was_typed or any(a.lstrip("-").startswith(name) for a in sys.argv[1:])
+    return line if was_typed else f"{line}; this is the default of --{name}"
 
 
 def _describe_os_error(error: OSError) -> str | None:

@@ -6,7 +6,7 @@ import, and only lines that are not known start-up messages are printed afterwar
 
 **TPUs.** With libtpu installed, TensorFlow queries the metadata server of Google Cloud
 about the TPU as soon as it starts, every query up to thirty times. Outside the cloud
-that took more than eight minutes, so it is told to skip them.
+took more than eight minutes, so TensorFlow is told to skip these queries.
 
 **oneDNN.** TensorFlow uses its kernels by default only on CPUs with instructions for
 neural networks (AVX512_VNNI or later). Measured on a CPU with AVX-512 but without
@@ -38,17 +38,17 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _SERVER = "metadata.google.internal"
 _SECONDS = 2.0
 _BACKEND, _XLA_FLAGS = "KERAS_BACKEND", "XLA_FLAGS"
-# Without it, jax 0.10.2 adds to a float32 in memory by a loop of compare-and-swap on
-# most GPUs (jax#38806). Numbers below 1.2e-38 become 0.
+# Without this flag, jax 0.10.2 adds to a float32 in memory by a compare-and-swap loop
+# on most GPUs (jax#38806). Numbers below 1.2e-38 become 0.
 _FLUSH = "--xla_gpu_ftz=true"
-# The same operations then give the same bits, on a GPU too.
+# The same operations then give the same bits, also on a GPU.
 _DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 def install() -> None:
-    """Has later imports of TensorFlow and JAX start quietly, and not query about TPUs.
+    """Makes later imports of TensorFlow and JAX quiet and without queries about TPUs.
 
-    Variables that the user has set stay as they are.
+    Variables that the user has set are not changed.
     """
     os.environ.setdefault(_LOG_LEVEL, "3")
     for package in ("tensorflow", "jax"):
@@ -57,10 +57,9 @@ def install() -> None:
 
 
 def use_onednn(precision: str) -> None:
-    """Turns oneDNN's kernels on where they are faster, unless the user has chosen.
+    """Enables oneDNN's kernels where they are faster, unless the user has chosen.
 
-    Args:
-        precision: str. As in the settings; only "float32" profits.
+    Only the precision "float32" profits.
     """
     if precision == "float32" and _ONEDNN not in os.environ and _has_avx512():
         os.environ[_ONEDNN] = "1"
@@ -69,21 +68,17 @@ def use_onednn(precision: str) -> None:
 def use_backend(backend: str, deterministic: bool | None = None) -> None:
     """Chooses the backend of Keras, which is not imported yet.
 
-    Args:
-        backend: str. "tensorflow" or "jax".
-        deterministic: bool or None. Whether XLA leaves out operations on a GPU that add
-            in any order; None: no.
-
-    Raises:
-        UsageError: If it is not installed, or the user has chosen another.
+    `backend` is "tensorflow" or "jax". If `deterministic`, XLA leaves out operations on
+    a GPU that add in any order. Raises `UsageError` if it is not installed, or the user
+    has chosen another one.
     """
     chosen = os.environ.setdefault(_BACKEND, backend)
-    rule = f"--backend={backend}: the environment variable {_BACKEND} names another one"
-    require(chosen == backend, rule, chosen)
+    need = f"--backend={backend}: the environment variable {_BACKEND} names another one"
+    require(chosen == backend, need, chosen)
     if backend != "jax":
         return
-    found = importlib.util.find_spec("jax")
-    require(found, "--backend=jax: JAX is not installed: pip install 'albert_tf[jax]'")
+    spec = importlib.util.find_spec("jax")
+    require(spec, "--backend=jax: JAX is not installed: pip install 'albert_tf[jax]'")
     flags = os.environ.get(_XLA_FLAGS, "")
     for flag in (_FLUSH, _DETERMINISTIC) if deterministic else (_FLUSH,):
         flags += "" if flag.split("=")[0] in flags else f" {flag}"

@@ -1,8 +1,8 @@
-"""Describes an encoder as an ELECTRA, whose layers have weights of their own.
+"""Describes an encoder as an ELECTRA, in which every layer has its own weights.
 
-ALBERT's encoder is ELECTRA's but for the sharing: layer norm of the embeddings in E, a
-projection to D, then BERT's blocks. With the shared block copied to every layer, all
-that runs an ELECTRA runs an ALBERT, and computes the same.
+ALBERT's encoder differs from ELECTRA's only by the sharing: layer norm of the
+embeddings in E, a projection to D, then BERT's blocks. With the shared block copied to
+every layer, any library that runs an ELECTRA runs an ALBERT, and computes the same.
 """
 
 import dataclasses
@@ -24,23 +24,19 @@ _POOLER = "backbone/pooler/"
 def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
     """Returns the checkpoint of an ELECTRA that computes the same.
 
+    The head is left out if ELECTRA's computes something else and the encoder is useful
+    without it, as after pretraining; the notes say so, and state the model's size.
+    Raises `UsageError` if ELECTRA cannot express the encoder, or a head that is needed.
+
     Args:
         checkpoint: `Checkpoint`. It stays open, because tensors are read later.
         is_chosen: bool. Whether the user named the head, which is then never left out.
-
-    Returns:
-        `Checkpoint`. Its notes say what is left out and how large the model is. The
-        head is left out if ELECTRA's computes something else and the encoder is of use
-        without it, as after pretraining.
-
-    Raises:
-        UsageError: If ELECTRA cannot express the encoder, or a head that is needed.
     """
     old = checkpoint.config
-    rule = f"{NAME}: a layer is one block, inner_group_num must be 1"
-    require(old.inner_group_num == 1, rule, old.inner_group_num)
-    rule = f"{NAME}: positions count from the table's first row, position_offset must "
-    require(old.position_offset == 0, f"{rule}be 0", old.position_offset)
+    need = f"{NAME}: a layer is one block, inner_group_num must be 1"
+    require(old.inner_group_num == 1, need, old.inner_group_num)
+    need = f"{NAME}: positions count from the table's first row, position_offset must "
+    require(old.position_offset == 0, f"{need}be 0", old.position_offset)
     new = old.replace(
         family=NAME,
         sharing="none",
@@ -79,7 +75,7 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
 
 
 def _why_lost(row: Head, old: AlbertConfig, new: AlbertConfig) -> str:
-    """Returns why a head of the old model is none of the new one; empty if it is."""
+    """Returns the reason why a head cannot be kept in the new model, or ""."""
     family = huggingface.FAMILIES[NAME]
     if row.name and not family.class_name(row.written_as or row.name):
         return "as no class of ELECTRA has it"

@@ -2,8 +2,8 @@
 
 A `Checkpoint` names its tensors as `models.base.weight_names` names the weights of a
 model around a backbone (`backbone/…`, `mlm_head/…`, `sop_head/…`, `classifier/…`), in
-our layouts. A tensor's value is read only when it is needed, so a conversion holds one
-tensor at a time and never two copies of a model.
+our layouts. A tensor's value is read only when needed, so a conversion holds one tensor
+at a time and never two copies of a model.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Tensor:
     Args:
         name: str. Name in the file it comes from.
         shape: tuple of int. Shape of the array that `read` returns.
-        read: callable. Takes no arguments and returns a float32 array.
+        read: callable. Returns a float32 array.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Tensor:
 
     @classmethod
     def of(cls, name: str, array: np.ndarray) -> "Tensor":
-        """Returns a tensor that is already in memory."""
+        """Wraps an array in memory as a tensor."""
         return cls(name, tuple(array.shape), lambda: array)
 
     def map(self, shape: Sequence[int], turn: Callable) -> "Tensor":
@@ -52,15 +52,11 @@ class Tensor:
 
 
 def as_float32(array: np.ndarray, where: str) -> np.ndarray:
-    """Returns a weight as float32.
-
-    Raises:
-        DataError: If it holds anything but floating-point numbers.
-    """
+    """Returns a weight as float32; raises `DataError` if it is not floating-point."""
     # NumPy has no class for bfloat16.
     fits = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    rule = f"{where}: must hold floating-point numbers"
-    require(fits, rule, array.dtype.name, error=DataError)
+    expected = f"{where}: must hold floating-point numbers"
+    require(fits, expected, array.dtype.name, error=DataError)
     return array.astype(np.float32, copy=False)
 
 
@@ -69,14 +65,11 @@ class Checkpoint:
     """A model as stored in files.
 
     Args:
-        format: str. Name of the format it was read from.
         path: str. Path, for errors, as the user gave it.
-        config: `AlbertConfig`. The encoder.
         tensors: dict. Canonical name to `Tensor`.
         head: str or None. One of `heads.HEADS`, or None for a bare encoder.
         also: tuple of str. Other heads that the classifier may be, if the files do
             not record which one it is.
-        labels: list of str or None. Names of the classes.
         problem_type: str or None. `"regression"`, `"single_label_classification"` or
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
@@ -84,14 +77,12 @@ class Checkpoint:
         generator: `Checkpoint` or None. The masked LM that an ELECTRA's discriminator
             was trained with, if the same files hold it.
         is_generator: bool. Whether the files say that it is such a masked LM.
-        head_options: dict. Values of the head's `heads.Head.options`, as far as the
-            files say them.
+        head_options: dict. Values of the head's `heads.Head.options` in the files.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
-        tokenizer_options: dict. Its options, as far as the files say them.
+        tokenizer_options: dict. Options of the tokenizer that the files contain.
         untrained: list of str. Canonical names of weights with initial values only.
         unknown: list of str. Names in the files that no table lists.
-        dropped: list of str. Names that are known not to be weights (optimizer slots,
-            counters).
+        dropped: list of str. Names known not to be weights (optimizer slots, counters).
         notes: list of str. What a user should know about the conversion.
         folder: str or None. The local folder, if `path` is a name on a hub.
         origin: str or None. That name with the commit or version that was read.
@@ -142,7 +133,7 @@ class Checkpoint:
 
     @property
     def nets(self) -> dict[str, "Checkpoint"]:
-        """The models in the files, by what their weights' names begin with there."""
+        """The models in the files, by the prefix of their weights' names there."""
         others = {} if self.generator is None else {"generator/": self.generator}
         return {"": self, **others}
 
@@ -153,7 +144,7 @@ class Checkpoint:
         return twin if is_its and head != self.head else self
 
     def without_head(self) -> "Checkpoint":
-        """Returns the encoder, so that a new head is built on it."""
+        """Returns the encoder alone, so that a new head can be built on it."""
         owns, tensors = find(self.head).owns, self.tensors
         return dataclasses.replace(
             self,
@@ -170,10 +161,9 @@ class Checkpoint:
         return "backbone/pooler/kernel" in self.tensors
 
     def make_tokenizer(self):
-        """Returns the tokenizer of the files, which is built by the first call.
+        """Returns the tokenizer of the files, building it on the first call.
 
-        Raises:
-            DataError: If it is missing or has more pieces than the model.
+        Raises `DataError` if it is missing or has more pieces than the model.
         """
         if self._tokenizer is None:
             message = f"{self.path}: holds no tokenizer"
@@ -204,27 +194,21 @@ class Checkpoint:
     def guess_head(self) -> str | None:
         """Returns the head that the tensors are for, if it is unambiguous."""
         has = {name.split("/")[0] for name in self.tensors}
-        known = (*HEADS.values(), *PAIRS.values())
-        rows = [row for row in known if has.issuperset(row.parts)]
+        every_head = (*HEADS.values(), *PAIRS.values())
+        rows = [row for row in every_head if has.issuperset(row.parts)]
         most = max((len(row.parts) for row in rows), default=0)
         names = [row.name for row in rows if len(row.parts) == most]
         return names[0] if len(names) == 1 else None
 
     def set_head(self, values: dict[str, Any], where: str) -> None:
-        """Sets the head, and what a file says about it.
+        """Sets the head and the other values that a file contains about it.
 
-        Args:
-            values: dict. `head`, and possibly `labels`, `problem_type`,
-                `max_seq_length` and the head's options.
-            where: str. Path of the file, for errors.
-
-        Raises:
-            DataError: If the values are damaged, or do not fit the tensors.
+        Raises `DataError` if the values are damaged, or do not fit the tensors.
         """
         row, count = find(values.get("head")), self.num_labels
-        rule = f"{where}: a {row.name} needs classifier/kernel, which the weights lack"
+        need = f"{where}: a {row.name} needs classifier/kernel, which the weights lack"
         fits = count is not None or not row.has_classifier
-        require(fits, rule, error=DataError)
+        require(fits, need, error=DataError)
         if row.has_classifier and row.fixed_labels not in (None, count):
             raise DataError(
                 f"{where}: a {row.name} has {row.fixed_labels} outputs, the checkpoint "
@@ -236,31 +220,30 @@ class Checkpoint:
             and all(isinstance(label, str) for label in labels)
             and len(labels) == count
         )
-        rule = f"{where}: labels must be {count} strings"
-        require(fits, rule, labels, error=DataError)
-        rule = f"{where}: problem_type must be a string"
-        require(isinstance(kind, str | None), rule, kind, error=DataError)
+        need = f"{where}: labels must be {count} strings"
+        require(fits, need, labels, error=DataError)
+        need = f"{where}: problem_type must be a string"
+        require(isinstance(kind, str | None), need, kind, error=DataError)
         names = ("max_seq_length", *row.options)
         numbers = {k: values[k] for k in names if values.get(k) is not None}
         for name, value in numbers.items():
             fits = type(value) is int and value > 0
-            rule = f"{where}: {name} must be a positive integer"
-            require(fits, rule, value, error=DataError)
+            need = f"{where}: {name} must be a positive integer"
+            require(fits, need, value, error=DataError)
         self.head, self.labels, self.problem_type = row.name, labels, kind
         self.max_seq_length = numbers.pop("max_seq_length", None)
         self.head_options = numbers
 
     def check_unknown(self, with_heads: bool = True) -> None:
-        """Raises a DataError if there is a tensor that no table lists.
+        """Raises `DataError` if there is a tensor that no table lists.
 
-        Args:
-            with_heads: bool. Whether tensors outside the encoder are refused too.
+        With `with_heads=False`, unknown tensors outside the encoder are tolerated.
         """
-        found = [n for n in self.unknown if with_heads or _IN_ENCODER.match(n)]
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        unlisted = [n for n in self.unknown if with_heads or _IN_ENCODER.match(n)]
+        if unlisted:
+            more = f" and {len(unlisted) - 1} more" if len(unlisted) > 1 else ""
             raise DataError(
-                f"{self.path}: unknown tensor {found[0]}{more} ({self.format} "
+                f"{self.path}: unknown tensor {unlisted[0]}{more} ({self.format} "
                 "format); ignore it by name if it is not a weight of the model"
             )
 
@@ -268,9 +251,8 @@ class Checkpoint:
 def named_head(name: str | None) -> Head:
     """Returns the row of a head, or of the backbone for None.
 
-    Raises:
-        UsageError: If there is no head of that name.
+    Raises `UsageError` if there is no head of that name.
     """
-    known = f"{', '.join(HEADS)}, none or auto"
-    require(name in (None, *HEADS), f"head must be one of {known}", name)
+    names = f"{', '.join(HEADS)}, none or auto"
+    require(name in (None, *HEADS), f"head must be one of {names}", name)
     return find(name)

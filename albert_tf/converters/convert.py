@@ -38,32 +38,25 @@ def convert_checkpoint(
 ) -> "parity.Report":
     """Converts a checkpoint; the target appears only if both sides agree.
 
+    Raises `DataError` if tensors are left over or numbers differ, and `UsageError` if
+    an argument is invalid. Returns the `parity.Report`, also written next to the
+    weights.
+
     Args:
-        source: path. Anything that `from_pretrained` reads.
-        target: path. Folder to create.
         format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`
             or `"electra"`: an ELECTRA in Hugging Face's format that
             computes the same, with the shared weights copied to every layer.
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
-        config: `AlbertConfig` or None. Used instead of the source's config.
-        tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has
-            none; another one than the source's is refused.
+        tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has none;
+            one that differs from the source's is rejected.
         do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the
             source does not say.
-        keep_accents: bool or None. Whether it keeps accents, if the source does not
-            say.
+        keep_accents: bool or None. Whether the tokenizer keeps accents, if the source
+            does not say.
         ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
-            both sides, `"peer"` also runs the library that each side is for.
-        overwrite: bool. Whether an existing model folder may be replaced.
-
-    Returns:
-        The `parity.Report`, also written next to the weights.
-
-    Raises:
-        DataError: If tensors are left over or numbers differ.
-        UsageError: If an argument is invalid.
+            both sides, `"peer"` also runs the peer library of each side.
     """
     require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
     require(format in TARGETS, f"format must be one of {', '.join(TARGETS)}", format)
@@ -86,13 +79,13 @@ def convert_checkpoint(
             )
             part.tokenizer = before.tokenizer = lambda: chosen
         with folders.writing(target, overwrite) as out:
-            # Keras is imported after what is wrong without it.
+            # Keras is imported only after the checks that do not need it.
             from albert_tf.converters import parity
 
             detect.FORMATS[format].write(part, out)
             with detect.open_checkpoint(out.path, format=format) as written:
                 report = parity.compare(checkpoint, part, written, format)
-                # Heads that the caller leaves out are not left over.
+                # Heads that the caller leaves out do not count as left over.
                 left_out = checkpoint.tensors.keys() - part.tensors.keys()
                 left_out = () if head == "auto" else left_out
                 _refuse_leftovers(report, allowed, left_out)
@@ -110,14 +103,11 @@ def select(
 ) -> Checkpoint:
     """Returns the part of a checkpoint that a head needs.
 
+    Raises `DataError` if a tensor of the head is missing and not allowed to be.
+
     Args:
-        checkpoint: `Checkpoint`. The source.
         head: str or None. Head to select; `"auto"` for the checkpoint's.
         allowed: compiled pattern or None. Names of layers that may be missing.
-
-    Raises:
-        DataError: If a tensor of the head is missing and not allowed to be.
-        UsageError: If the head is unknown.
     """
     generator = checkpoint.generator if head == "auto" else None
     head = checkpoint.head if head == "auto" else head
@@ -125,7 +115,7 @@ def select(
     parts = {"backbone", *row.parts}
     if row.has_classifier and not checkpoint.has_classifier_of(head):
         parts.remove("classifier")
-    # What a model may have besides its parts, such as exits.
+    # Optional parts of the model, such as exits.
     also = row.prefixes if head == checkpoint.head else ()
     tensors = {
         name: tensor

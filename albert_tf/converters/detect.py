@@ -1,4 +1,4 @@
-"""Detects the format of a path and opens it, without running code in it."""
+"""Detects the format of a path and opens it, without running code from it."""
 
 import contextlib
 import os
@@ -36,24 +36,19 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Detects the format of `path` and reads everything but the tensors' values.
 
-    Opening unpacks an archive or hashes a folder's files, so a command opens a path
-    once and takes the config, labels, tokenizer (`make_tokenizer`) and model
-    (`keras_model.build_model`) from it, all inside a `with` statement.
+    Opening unpacks an archive or hashes a folder's files. A command should therefore
+    open a path once, and take the config, labels, tokenizer (`make_tokenizer`) and
+    model (`keras_model.build_model`) from it inside a `with` statement. Raises
+    `DataError` if there is not exactly one format, or its files are damaged. Returns
+    the `Checkpoint`; `build_model` rejects its `unknown` tensors.
 
     Args:
         path: path. A folder, an archive, a checkpoint's prefix, the folder of a
-            pretraining run or one of its checkpoints, or a name as
-            `storage.hubs.download` takes it.
+            pretraining run or one of its checkpoints, or a name for
+            `storage.hubs.download`.
         format: str or None. One of `FORMATS`, if a folder holds several.
-        config: `AlbertConfig` or None. Used instead of the config in the files.
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
-
-    Returns:
-        The `Checkpoint`; `build_model` refuses its `unknown` tensors.
-
-    Raises:
-        DataError: If there is not exactly one format, or its files are damaged.
     """
     path = os.fspath(path)
     if format is not None:
@@ -61,18 +56,14 @@ def open_checkpoint(
     checkpoint = (_download if hubs.is_name(path) else _open)(path, format, config)
     if ignore is not None:
         pattern = compile_ignore(ignore)
-        kept = [name for name in checkpoint.unknown if not pattern.search(name)]
-        checkpoint.dropped += sorted(set(checkpoint.unknown) - set(kept))
-        checkpoint.unknown = kept
+        unread = [name for name in checkpoint.unknown if not pattern.search(name)]
+        checkpoint.dropped += sorted(set(checkpoint.unknown) - set(unread))
+        checkpoint.unknown = unread
     return checkpoint
 
 
 def compile_ignore(ignore: str) -> re.Pattern:
-    """Compiles the pattern of an `ignore` argument.
-
-    Raises:
-        UsageError: If it is not a regular expression.
-    """
+    """Compiles the pattern of an `ignore` argument, or raises `UsageError`."""
     try:
         return re.compile(ignore)
     except re.error as e:
@@ -80,15 +71,15 @@ def compile_ignore(ignore: str) -> re.Pattern:
 
 
 def check_format(format: str) -> None:
-    """Raises a UsageError if there is no such format."""
-    known = ", ".join(FORMATS)
-    require(format in FORMATS, f"format must be one of {known}", format)
+    """Raises `UsageError` if there is no such format."""
+    names = ", ".join(FORMATS)
+    require(format in FORMATS, f"format must be one of {names}", format)
 
 
 def check_path(path: str) -> None:
-    """Raises a DataError if a path on this machine is nothing that can be opened.
+    """Raises `DataError` if a path on this machine cannot be a checkpoint.
 
-    It reads no weights; see `open_checkpoint`.
+    No weights are read; see `open_checkpoint`.
     """
     is_file = is_archive(path) or (
         path.endswith(own_format.KERAS_ENDING) and files.exists(path)
@@ -100,18 +91,18 @@ def check_path(path: str) -> None:
 
 def _download(path: str, format: str | None, config: AlbertConfig | None) -> Checkpoint:
     if path.startswith(hubs.KAGGLE):
-        # All files of the model were downloaded; this format reads none that runs.
+        # All files of the model were downloaded; this format reads no executable ones.
         fits = format in (None, keras_hub.NAME)
         require(fits, f"{path}: format must be {keras_hub.NAME}", format)
         format = keras_hub.NAME
-    found = hubs.download(path)
-    logging.info("%s is %s", path, found.origin)
+    copy = hubs.download(path)
+    logging.info("%s is %s", path, copy.origin)
     try:
-        checkpoint = _open(found.folder, format, config)
+        checkpoint = _open(copy.folder, format, config)
     except (DataError, UsageError) as e:
-        raise type(e)(str(e).replace(found.folder, path)) from None
+        raise type(e)(str(e).replace(copy.folder, path)) from None
     for net in checkpoint.nets.values():
-        net.path, net.folder, net.origin = path, found.folder, found.origin
+        net.path, net.folder, net.origin = path, copy.folder, copy.origin
     return checkpoint
 
 
@@ -138,11 +129,7 @@ def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpo
 
 
 def format_of(path: str | os.PathLike) -> str:
-    """Returns the name of the only format a folder is in.
-
-    Raises:
-        DataError: If it is in none, or in several.
-    """
+    """Returns the format of a folder; raises `DataError` unless there is just one."""
     path = os.fspath(path)
     if not files.exists(path):
         hint = ""
@@ -159,12 +146,12 @@ def format_of(path: str | os.PathLike) -> str:
         raise DataError(f"{path}: an exported SavedModel; give the folder of its model")
     where = files.join(path, "config.json")
     config = files.read_json(where) if "config.json" in names else None
-    found = [k for k, module in FORMATS.items() if module.matches(path, names, config)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    kinds = [k for k, module in FORMATS.items() if module.matches(path, names, config)]
+    if len(kinds) == 1:
+        return kinds[0]
+    if kinds:
         raise DataError(
-            f"{path}: holds several formats ({', '.join(found)}); specify one of them"
+            f"{path}: holds several formats ({', '.join(kinds)}); specify one of them"
         )
     raise DataError(
         f"{path}: none of its files is of a known format ({', '.join(FORMATS)})"
@@ -178,23 +165,16 @@ MAX_FILES = 10_000
 
 
 def is_archive(path: str) -> bool:
-    """Returns whether a path is a file with an archive's name."""
+    """Returns whether a path is a file whose name has an archive's ending."""
     return path.endswith(ENDINGS) and files.exists(path) and not files.is_folder(path)
 
 
 def extract(path: str, folder: str) -> str:
-    """Unpacks regular files and folders, and nothing else.
+    """Unpacks regular files and folders, and nothing else, into an empty folder.
 
-    Args:
-        path: str. The archive, a local file.
-        folder: str. An empty folder to unpack into.
-
-    Returns:
-        The folder with the files, which is the archive's own top folder if it has one.
-
-    Raises:
-        DataError: If the archive is damaged, holds a link, a device or a path outside
-            of it, or is too large.
+    Returns the folder with the files: the archive's own top folder if it has one.
+    Raises `DataError` if the archive is damaged, holds a link, a device or a path that
+    leads outside, or is too large.
     """
     if files.is_remote(path):
         raise DataError(f"{path}: an archive must be on this machine to be unpacked")
@@ -217,7 +197,7 @@ def extract(path: str, folder: str) -> str:
                 f.extractall(folder, **safe)
     except DataError:
         raise
-    # What the libraries raise: TarError, BadZipFile, EOFError, zlib.error, OSError.
+    # The libraries raise TarError, BadZipFile, EOFError, zlib.error and OSError.
     except Exception as e:
         reason = str(e).split("\n")[0]
         raise DataError(f"{path}: damaged archive: {reason}") from None

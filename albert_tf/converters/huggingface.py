@@ -40,14 +40,14 @@ NAME = "huggingface"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
-# What torch puts before the names of a model that it distributes or compiles.
+# Prefixes that torch adds to the names of a distributed or compiled model.
 _WRAPPED = re.compile(r"^(module\.|_orig_mod\.)+")
 _LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
 # Buffers that old versions saved.
 _NO_WEIGHTS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 _PARTS = (".weight", ".bias")
 _POOLER = "backbone/pooler"
-# Heads with a classifier, those that others could be taken for last.
+# Heads with a classifier; ambiguous ones come last.
 _CLASSIFIERS = (
     "question_answering",
     "text_classifier",
@@ -61,16 +61,15 @@ class Family(Names):
     """Holds Hugging Face's names for one family; `FAMILIES` lists them all.
 
     Args:
-        layers: mapping. See `Names`.
         mlm_bias: str. Name of the masked LM's bias.
         decoder: str. Name of the masked LM's output layer, whose weights are tied.
-        class_prefix: str. What its class names begin with; in lower case, its
-            `model_type` and the prefix of the encoder's weights.
-        classes: mapping. Heads to the ends of its class names, where they differ from
-            those of `heads.HEADS`; empty if it has no such class.
-        head_layers: mapping. Heads to the layers that are named otherwise for them.
+        class_prefix: str. Prefix of its class names; in lower case, its `model_type`
+            and the prefix of the encoder's weights.
+        classes: mapping. Heads to the endings of its class names, where they differ
+            from `heads.HEADS`; empty if it has no such class.
+        head_layers: mapping. Heads to the layers with other names in their models.
         has_groups: bool. Whether layers are stored as groups that share weights, and
-            the embeddings projected even if E = D, as ALBERT's are.
+            the embeddings are projected even if E = D, as in ALBERT.
         config_names: mapping. Our names of config fields to theirs, where they differ;
             None for a field that they do not have.
     """
@@ -92,17 +91,17 @@ class Family(Names):
 
     @property
     def stem(self) -> str:
-        """What the encoder's names begin with in a model that has a head."""
+        """Prefix of the encoder's weight names in a model with a head."""
         return f"{self.model_type}."
 
     def class_name(self, head: str | None) -> str:
-        """Returns the name of the class of a head; empty if there is none."""
+        """Returns the name of the class of a head; empty if there is no such class."""
         row = find(head)
         name = self.classes.get(head, row.huggingface_class)
         return name and self.class_prefix + name
 
     def for_head(self, head: str | None) -> "Family":
-        """Returns the names that a model with this head has."""
+        """Returns the names in a model with this head."""
         own = self.head_layers.get(head, {})
         return dataclasses.replace(self, layers={**self.layers, **own})
 
@@ -111,12 +110,9 @@ _ANSWERS = {"question_answering": {"classifier": "qa_outputs"}}
 
 
 def _plain(prefix: str, layers: Mapping[str, str], **values) -> Family:
-    """Returns a family with BERT's encoder.
+    """Returns a family with BERT's encoder and the given differences.
 
-    Args:
-        prefix: str. Its `class_prefix`.
-        layers: mapping. The names of the layers around the blocks.
-        **values: What else differs.
+    `layers` names the layers around the blocks.
     """
     stem = prefix.lower()
     blocks = {ours: theirs.replace("/", ".") for ours, theirs in BERT_BLOCK.items()}
@@ -132,7 +128,7 @@ def _plain(prefix: str, layers: Mapping[str, str], **values) -> Family:
     return Family(class_prefix=prefix, layers=layers, **{**defaults, **values})
 
 
-# In the places of the pooler and of one dense layer.
+# RoBERTa's and ELECTRA's two dense layers take the places of pooler and classifier.
 _TWO_LAYERS = {
     _POOLER: "classifier.dense",
     "classifier": "classifier.out_proj",
@@ -218,7 +214,7 @@ FAMILIES = {
 
 
 def matches(path: str, listed: set[str], config: dict | None) -> bool:
-    """Returns whether a folder is one of Hugging Face's."""
+    """Returns whether a folder is in Hugging Face's format."""
     weights = {WEIGHTS, INDEX, TORCH_WEIGHTS} & listed
     foreign = config is not None and (
         config.get("format") == "albert_tf" or "registered_name" in config
@@ -227,14 +223,9 @@ def matches(path: str, listed: set[str], config: dict | None) -> bool:
 
 
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
-    """Opens a folder.
+    """Opens a folder; `config` replaces the config in it.
 
-    Args:
-        path: str. Path of the folder.
-        config: `AlbertConfig` or None. Used instead of the config in the folder.
-
-    Raises:
-        DataError: If a file is missing, damaged or invalid.
+    Raises `DataError` if a file is missing, damaged or invalid.
     """
     config_path = files.join(path, "config.json")
     if not files.exists(config_path):
@@ -243,8 +234,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     config = config or read_config(config_path)
     stored = _tensors(path)
     theirs = {_modern(name): t for name, t in stored.items()}
-    rule = f"{path}: holds a tensor under two names, of different versions of a library"
-    require(len(theirs) == len(stored), rule, error=DataError)
+    need = f"{path}: holds a tensor under two names, of different versions of a library"
+    require(len(theirs) == len(stored), need, error=DataError)
     family = FAMILIES[config.family]
     is_bare = not any(name.startswith(family.stem) for name in theirs)
     _untie(path, theirs, family, is_bare)
@@ -267,16 +258,12 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 
 
 def read_config(path: str) -> AlbertConfig:
-    """Reads a config file that lies next to weights for torch.
-
-    Raises:
-        DataError: If it is not a usable config.
-    """
+    """Reads a config file next to weights for torch, or raises `DataError`."""
     config = AlbertConfig.from_json(path)
     is_old = config.family == "bert" and dialect_of(files.read_json(path)) == ORIGINAL
     if is_old and config.hidden_act == "gelu_new":
-        # BERT's folders of 2019 and SpanBERT's: the original's config file, for classes
-        # that compute the exact function.
+        # BERT's folders of 2019 and SpanBERT's contain the original's config file, for
+        # classes that compute the exact function.
         return config.replace(hidden_act="gelu")
     return config
 
@@ -284,12 +271,7 @@ def read_config(path: str) -> AlbertConfig:
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """Writes the files of a folder.
 
-    Args:
-        checkpoint: `Checkpoint`. What to write.
-        out: `FolderWriter`. Destination.
-
-    Raises:
-        UsageError: If Hugging Face's classes cannot express the model.
+    Raises `UsageError` if Hugging Face's classes cannot express the model.
     """
     checkpoint = _as_written(checkpoint)
     head, config = checkpoint.head, checkpoint.config
@@ -321,7 +303,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
 
 
 def _as_written(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns the checkpoint without the parts that no class of theirs has."""
+    """Returns the checkpoint without the parts that none of their classes has."""
     row = find(checkpoint.head)
     if row.written_as is None:
         return checkpoint
@@ -393,17 +375,13 @@ def _tensors(path: str) -> dict[str, Tensor]:
 
 
 def _modern(name: str) -> str:
-    """Renames layer norms, which BERT's oldest files name as TensorFlow does."""
+    """Renames layer norms, which BERT's oldest files name like TensorFlow."""
     new = {"gamma": "weight", "beta": "bias"}
     return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", _WRAPPED.sub("", name))
 
 
 def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) -> None:
-    """Removes second names of tied weights.
-
-    Raises:
-        DataError: If the tensors differ.
-    """
+    """Removes second names of tied weights; raises `DataError` if the values differ."""
     table = family.table_rows()[0].theirs
     tied = {
         f"{family.decoder}.bias": family.mlm_bias,
@@ -425,7 +403,7 @@ def _untie(path: str, theirs: dict[str, Tensor], family: Family, is_bare: bool) 
 
 
 def _head(values: dict, theirs: dict[str, Tensor], family: Family) -> str | None:
-    """Returns the head that the config or the tensors' names show."""
+    """Returns the head that the config or the tensors' names imply."""
     written = values.get("architectures")
     written = str(written[0]) if isinstance(written, list) and written else ""
     for any_family, row in itertools.product(FAMILIES.values(), all_rows()):
@@ -455,7 +433,6 @@ def name_table(config: AlbertConfig, head: str | None, is_bare: bool) -> list[Ro
 
     Args:
         config: `AlbertConfig`. A family with groups needs the sharing `"all"`.
-        head: str or None. One of `heads.HEADS`, or None for a bare model.
         is_bare: bool. Whether the encoder's names have no prefix, as in a bare model.
     """
     family = FAMILIES[config.family].for_head(head)

@@ -1,21 +1,21 @@
 """Reads KerasHub presets without KerasHub, and writes them with it.
 
-Reading stays by hand: the library builds any classes that the JSON names, loads a
-whole model at once, and does not say which tensors it has left over.
+Reading does not use the library, because it builds any class that the JSON names, loads
+the whole model at once, and does not report left-over tensors.
 
 KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
 epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
 always the tanh approximation, and its tokenizer does not normalize text, so the
-vocabulary that is written does it: what `text.normalization` does before SentencePiece
-becomes part of the model's own character map, and the pieces that the digit-comma rule
+written vocabulary does it: the rules of `text.normalization` before SentencePiece
+become part of the model's own character map, and the pieces that the digit-comma rule
 splits again are marked as unused. A character map sees no context, so final sigma
 becomes σ, not ς. A piece such as `,000` may win where our rule splits `2,` afterwards.
-Everything else has the same ids. The unchanged vocabulary is next to it for this
+All other text has the same ids. The unchanged vocabulary is stored next to it for this
 package.
 
 Keras names a layer's group in an HDF5 file by its class and a count (`dense_1`), not
-by its own name. Files of an earlier Keras have other private names (`_query_dense`)
-and another top group; `_standard_path` takes both.
+by its own name. Files of an earlier Keras have other private names (`_query_dense`) and
+another top group; `_standard_path` accepts both.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ _FIELDS = {
     "max_sequence_length": "max_position_embeddings",
     "num_segments": "type_vocab_size",
 }
-# Stands before the paths of `task.weights.h5`.
+# Prefix of the paths in `task.weights.h5`.
 _TASK = "task:"
 # Within the group of a layer, the kernel or gamma is first.
 _VARS = ("/vars/0", "/vars/1")
@@ -89,19 +89,14 @@ _BLOCK = {
 
 
 def matches(path: str, listed: set[str], config: dict | None) -> bool:
-    """Returns whether a folder is a preset."""
+    """Returns whether a folder is a preset of KerasHub."""
     return config is not None and "registered_name" in config
 
 
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
-    """Opens a preset.
+    """Opens a preset; `config` replaces the config in it.
 
-    Args:
-        path: str. Path of the folder.
-        config: `AlbertConfig` or None. Used instead of the config in the preset.
-
-    Raises:
-        DataError: If a file is missing, damaged, or of another model.
+    Raises `DataError` if a file is missing, damaged, or of another model.
     """
     preset = files.read_json(files.join(path, "config.json"))
     if preset.get("registered_name") != "keras_hub>AlbertBackbone":
@@ -116,13 +111,13 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         task = files.read_json(files.join(path, "task.json"))
     head = _HEADS.get(task.get("registered_name"))
     rows = _name_table(config, head)
-    known = {_standard_path(row.theirs): row.theirs for row in rows}
+    stored_names = {_standard_path(row.theirs): row.theirs for row in rows}
     with contextlib.ExitStack() as opened:
         theirs = _tensors(path, WEIGHTS, "", opened)
         if head and files.exists(files.join(path, TASK_WEIGHTS)):
             theirs.update(_tensors(path, TASK_WEIGHTS, _TASK, opened))
         resources = opened.pop_all()
-    theirs = {known.get(_standard_path(k), k): t for k, t in theirs.items()}
+    theirs = {stored_names.get(_standard_path(k), k): t for k, t in theirs.items()}
     values = task.get("config", {}) if isinstance(task.get("config"), dict) else {}
     if head == "text_classifier" and isinstance(values.get("dropout"), float):
         config = config.replace(classifier_dropout_prob=values["dropout"])
@@ -141,12 +136,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """Writes the files of a preset.
 
-    Args:
-        checkpoint: `Checkpoint`. What to write.
-        out: `FolderWriter`. Destination.
-
-    Raises:
-        UsageError: If KerasHub's classes cannot express the model.
+    Raises `UsageError` if KerasHub's classes cannot express the model.
     """
     config, head = _expressible(checkpoint), checkpoint.head
     ours = unfold_projection(config, checkpoint.tensors)
@@ -201,10 +191,10 @@ def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
     require(family in ("albert", "bert"), f"{NAME} has no family like this", family)
     config = as_groups(checkpoint.config, NAME, "integer")
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    rule = f"{NAME}: num_hidden_layers must be a multiple of num_hidden_groups"
-    require(layers % groups == 0, rule, layers, groups)
-    rule = f"{NAME} computes gelu_new only: hidden_act"
-    require(config.hidden_act == "gelu_new", rule, config.hidden_act)
+    expected = f"{NAME}: num_hidden_layers must be a multiple of num_hidden_groups"
+    require(layers % groups == 0, expected, layers, groups)
+    expected = f"{NAME} computes gelu_new only: hidden_act"
+    require(config.hidden_act == "gelu_new", expected, config.hidden_act)
     message = f"{NAME} cannot express share_layer_norm=False"
     require(config.share_layer_norm, message)
     notes = checkpoint.notes
@@ -240,9 +230,9 @@ def _read_config(path: str, preset: dict) -> AlbertConfig:
 def _tensors(
     path: str, name: str, stem: str, resources: contextlib.ExitStack
 ) -> dict[str, Tensor]:
-    """Returns the datasets of an HDF5 file; links, which may lead out, are refused."""
+    """Returns the datasets of an HDF5 file; links, which may lead out, are rejected."""
     where = files.join(path, name)
-    found: dict[str, h5py.Dataset] = {}
+    datasets: dict[str, h5py.Dataset] = {}
     try:
         source = where
         if files.is_remote(where):
@@ -252,11 +242,11 @@ def _tensors(
             prefix, group = groups.pop()
             for key in group:
                 if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                    rule = "is a link, which is not allowed"
-                    raise DataError(f"{where}: {stem}{prefix}{key} {rule}")
+                    reason = "is a link, which is not allowed"
+                    raise DataError(f"{where}: {stem}{prefix}{key} {reason}")
                 item = group[key]
                 if isinstance(item, h5py.Dataset):
-                    found[f"{prefix}{key}"] = item
+                    datasets[f"{prefix}{key}"] = item
                 elif prefix.count("/") > 16:
                     raise DataError(f"{where}: groups are nested too deeply")
                 elif isinstance(item, h5py.Group):
@@ -267,7 +257,7 @@ def _tensors(
             raise
         raise DataError(f"{where}: not a usable HDF5 file: {e}") from None
     tensors = {}
-    for key, item in found.items():
+    for key, item in datasets.items():
         if item.external or item.is_virtual:
             raise DataError(f"{where}: {stem}{key} lies in another file")
         if item.dtype.kind not in "fiu":
@@ -285,11 +275,9 @@ def _read(item: h5py.Dataset, where: str) -> np.ndarray:
 
 
 def _name_table(config: AlbertConfig, head: str | None) -> list[Row]:
-    """Returns the rows of the backbone and the heads that KerasHub has.
+    """Returns the rows of the backbone and of KerasHub's heads.
 
-    Args:
-        config: `AlbertConfig`. Its sharing is `"all"`.
-        head: str or None. `"masked_lm"` or `"text_classifier"`.
+    The config's sharing is `"all"`; the head is `"masked_lm"` or `"text_classifier"`.
     """
     rows = [
         Row(f"backbone/embeddings/{ours}", f"layers/{theirs}/vars/0")
@@ -341,8 +329,7 @@ def _attention(config: AlbertConfig, ours: str, stem: str) -> list[Row]:
 def folded_model(tokenizer: AlbertTokenizer) -> bytes:
     """Returns a SentencePiece model that normalizes text by itself.
 
-    Args:
-        tokenizer: `AlbertTokenizer`. Its options decide what is normalized.
+    The options of the tokenizer determine the normalization.
     """
     from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
@@ -360,7 +347,7 @@ def folded_model(tokenizer: AlbertTokenizer) -> bytes:
 
 
 def _train(rules: list[tuple[str, str]]) -> bytes:
-    """Trains a model on a word, for its character map."""
+    """Trains a model on one word, to obtain its character map."""
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
@@ -380,22 +367,19 @@ def _train(rules: list[tuple[str, str]]) -> bytes:
 
 
 def _rules(own, do_lower_case: bool, keep_accents: bool) -> list[tuple[str, str]]:
-    """Returns what our normalization and then the model's own map make of strings.
+    """Returns replacement rules of our normalization followed by the model's own map.
 
-    Args:
-        own: `SentencePieceNormalizer`. The model's own map.
-        do_lower_case: bool. As for `normalize_text`.
-        keep_accents: bool. As for `normalize_text`.
+    `own` is the model's own `SentencePieceNormalizer`.
     """
     chars = [c for c in map(chr, range(1, sys.maxunicode + 1)) if _is_text(c)]
-    # What composes to one character, in all usual spellings.
+    # All usual spellings of strings that compose to one character.
     sequences = list(dict.fromkeys(_decomposed()))
     sources = chars + sequences
     folded = [_fold(text, do_lower_case, keep_accents) for text in sources]
     result = dict(zip(sources, own.normalize(folded), strict=True))
     rules = [(char, result[char]) for char in chars if result[char] != char]
     for text in sequences:
-        # Without a rule of its own, its characters are replaced one by one.
+        # Without its own rule, its characters are replaced one by one.
         if result[text] != "".join(result[char] for char in text):
             rules.append((text, result[text]))
     return rules

@@ -14,7 +14,7 @@ from albert_tf.heads import PAIRS, Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
-# Without the pooler, which some heads do without.
+# Without the pooler, which some heads do not use.
 _IN_ENCODER = re.compile("backbone/(?!pooler/)")
 
 
@@ -30,15 +30,15 @@ def build_model(
 ) -> ConfiguredModel:
     """Builds a model and loads its weights, tensor by tensor.
 
-    A line in the log names what the files have and the model has not: as information,
-    since a classifier has no use for the heads of pretraining; as a warning where
-    nothing was to be left out, or weights of the encoder are.
+    The log names weights that are in the files but not in the model: as information,
+    since a classifier does not use the heads of pretraining; as a warning if nothing
+    was to be left out, or weights of the encoder are.
 
     To build it with another config (other dropout rates), set `checkpoint.config`
-    first.
+    first. Raises `UsageError` if `head` or `num_labels` is invalid, and `DataError` if
+    a weight of the encoder is missing or has another shape, or a tensor is unknown.
 
     Args:
-        checkpoint: `Checkpoint`. An open checkpoint.
         head: str or None. One of `heads.HEADS`, None for the backbone alone, or
             `"auto"` for the checkpoint's head.
         num_labels: int or None. Number of labels of a new classifier; default: the
@@ -47,16 +47,10 @@ def build_model(
         report: callable. Receives one line that names the weights with initial values,
             if there are any; default: a warning in the log.
         keep_head: bool. Whether the weights of the checkpoint's head may be used.
-        **kwargs: Arguments of the model, such as `dtype`.
 
     Returns:
-        The model. `model.untrained_weights` lists what was not in the checkpoint,
-        `model.labels` and `model.problem_type` are the checkpoint's.
-
-    Raises:
-        UsageError: If `head` or `num_labels` is invalid.
-        DataError: If a weight of the encoder is missing or has another shape, or a
-            tensor is unknown.
+        The model. `model.untrained_weights` lists the weights missing in the
+        checkpoint; `model.labels` and `model.problem_type` are the checkpoint's.
     """
     is_auto = head == "auto"
     checkpoint.check_unknown(with_heads=is_auto)
@@ -70,7 +64,7 @@ def build_model(
     elif num_labels is not None:
         raise UsageError(f"num_labels: head {head!r} has no labels")
     if head is None or (head == checkpoint.head and not row.uses_pooler):
-        # Keeps a pooler that the checkpoint has, so that no weight is lost.
+        # A pooler in the checkpoint is preserved, so that no weight is lost.
         kwargs.setdefault("add_pooler", checkpoint.has_pooler)
     if head == checkpoint.head:
         kwargs = {**checkpoint.head_options, **kwargs}
@@ -83,8 +77,8 @@ def build_model(
         is_loss = is_auto or any(map(_IN_ENCODER.match, unread))
         level = logging.WARNING if is_loss else logging.INFO
         kind = type(model).__name__
-        rule = "%s: has weights that %s does not use: %s"
-        logging.log(level, rule, checkpoint.path, kind, _by_part(unread))
+        text = "%s: has weights that %s does not use: %s"
+        logging.log(level, text, checkpoint.path, kind, _by_part(unread))
     if untrained:
         names = ", ".join(untrained)
         report(f"{checkpoint.path}: left at initial values: {names}")
@@ -97,7 +91,7 @@ def build_model(
 
 
 def _by_part(names: Sequence[str]) -> str:
-    """Returns the parts of a model that weights belong to, with their numbers."""
+    """Returns the parts of a model that weights belong to, with counts."""
     parts = (re.split("[/.]", name.removeprefix("backbone/"))[0] for name in names)
     counts = collections.Counter(parts).items()
     return ", ".join(f"{part} ({count})" for part, count in counts)
@@ -106,14 +100,13 @@ def _by_part(names: Sequence[str]) -> str:
 def head_of(model: keras.Model | type) -> str | None:
     """Returns the name of the head of a model or its class, None for a backbone.
 
-    Raises:
-        UsageError: If the model is not one of this package's.
+    Raises `UsageError` if the model is not one of this package's.
     """
     kind = model if isinstance(model, type) else type(model)
     rows = (*all_rows(), *PAIRS.values())
     classes = {row.load_class(): row.name for row in rows}
     if kind not in classes:
-        names = ", ".join(found.__name__ for found in classes)
+        names = ", ".join(known_class.__name__ for known_class in classes)
         raise UsageError(f"model must be one of {names}, received {kind.__name__}")
     return classes[kind]
 
@@ -121,14 +114,10 @@ def head_of(model: keras.Model | type) -> str | None:
 def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     """Returns a `Checkpoint` that reads the variables of a model in memory.
 
-    Args:
-        model: keras.Model. A backbone or task model.
-        tokenizer: `AlbertTokenizer` or None. Tokenizer to write with the model.
-        labels: sequence of str or None. Names of the classes; default: those the
-            model was loaded with.
+    Raises `UsageError` if the number of labels or the vocabulary does not match.
 
-    Raises:
-        UsageError: If the number of labels or the vocabulary does not match.
+    Args:
+        labels: sequence of str or None. Names of the classes; default: `model.labels`.
     """
     head = head_of(model)
     prefix = "backbone/" if head is None else ""
@@ -180,8 +169,8 @@ def _count_labels(checkpoint: Checkpoint, head: Head, asked: int | None) -> int:
     if checkpoint.has_classifier_of(head.name):
         stored = checkpoint.num_labels
     fits = asked is None or stored in (None, asked)
-    rule = f"num_labels: the {head.name} of {checkpoint.path} has {stored}"
-    require(fits, rule, asked)
+    expected = f"num_labels: the {head.name} of {checkpoint.path} has {stored}"
+    require(fits, expected, asked)
     return stored or asked or 2
 
 
@@ -209,14 +198,14 @@ def _check_present(checkpoint: Checkpoint, name: str, is_there: bool) -> None:
 
 def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
     where, shape = f"{checkpoint.path}: {tensor.name}", tuple(shape)
-    rule = f"{where} must have shape {shape} by the config"
-    require(tensor.shape == shape, rule, tensor.shape, error=DataError)
+    expected = f"{where} must have shape {shape} by the config"
+    require(tensor.shape == shape, expected, tensor.shape, error=DataError)
 
 
 def _assign(
     model, checkpoint: Checkpoint, head: str | None, there: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Copies the values; returns the missing weights, and those of `there` not read."""
+    """Assigns values; returns missing weights, and the names in `there` not read."""
     prefix = "backbone/" if head is None else ""
     missing, unread = [], dict.fromkeys(there)
     for name, variable in weight_names(model).items():

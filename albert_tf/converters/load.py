@@ -1,8 +1,8 @@
 """Loads and saves models in every format (`from_pretrained`, `save_pretrained`).
 
-An upload to Hugging Face gets a model card. The numbers of a run describe its weights
-and no others. So the card of the run, or its results, are taken over only if the model
-still has the weights that the run wrote.
+An upload to Hugging Face gets a model card. The numbers of a run describe the weights
+of that run only. The card of the run, or its results, are therefore used only if the
+model still has the weights that the run wrote.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.tokenizer import Tokenizer
 
 _CARD = "README.md"
-# What may be downloaded again: the other formats' weights are not.
+# Formats that may be downloaded again; weights in other formats may not.
 _FORMATS = (own_format.NAME, huggingface.NAME)
 _LIBRARY = "library_name: albert_tf"
 _FRONT_MATTER = re.compile(r"---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
@@ -58,10 +58,10 @@ def from_pretrained(
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
             folder, archive (`name.tar.gz`) or prefix of a TensorFlow 1 checkpoint, a
             TF-Hub export, the folder of a pretraining run, which may be unfinished, or
-            one of its checkpoints (`checkpoints/step-N`); a file of `model.save`
-            (`name.keras`); or the name of a model on a hub: `hf://owner/name`
-            (`hf://name` if the hub forwards it), with or without `@revision`, or
-            `kaggle://owner/model/keras/variation[/version]`.
+            one of its checkpoints (`checkpoints/step-N`); a file written by
+            `model.save` (`name.keras`); or the name of a model on a hub:
+            `hf://owner/name` (`hf://name` if the hub forwards it), with or without
+            `@revision`, or `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"` (of an
             ELECTRA's files with both nets, the generator), `"discriminator"`,
@@ -76,7 +76,7 @@ def from_pretrained(
             unread.
         seed: int or None. Seed of the initial values of weights not in the files.
         preprocessor: `Preprocessor`, `"auto"` or None. `"auto"` for the tokenizer in
-            the files; None for inputs that are ready tensors.
+            the files; None if the inputs are already tensors.
         **kwargs: Arguments of the model, such as `dtype` or `name`.
 
     Returns:
@@ -84,8 +84,8 @@ def from_pretrained(
         `UntrainedWeightsWarning` names them.
 
     Raises:
-        DataError: If the files are damaged or not of a known format, or a hub does
-            not give them.
+        DataError: If the files are damaged or not in a known format, or a hub does not
+            provide them.
         UsageError: If an argument is invalid.
 
     Example:
@@ -117,15 +117,9 @@ def from_pretrained(
 def from_pretrained_as(
     kind: type[ConfiguredModel], path: str | os.PathLike, **kwargs
 ) -> ConfiguredModel:
-    """Loads a model of one class: `AlbertTextClassifier.from_pretrained` and others.
+    """Loads a model of one class, for `AlbertTextClassifier.from_pretrained` etc.
 
-    Args:
-        kind: type. One of the model classes.
-        path: path. See `from_pretrained`.
-        **kwargs: Other arguments of `from_pretrained`, except `head`.
-
-    Raises:
-        UsageError: If the class is not one of this package's models.
+    Raises `UsageError` if the class is not one of this package's models.
     """
     return from_pretrained(path, keras_model.head_of(kind), **kwargs)
 
@@ -141,13 +135,9 @@ def load_preprocessor(
 ) -> Preprocessor:
     """Loads the preprocessor of a folder that holds a tokenizer.
 
-    Args:
-        path: path. See `from_pretrained`.
-        max_seq_length: int or None. Length of a row. Default: the length the model was
-            fine-tuned with, or else the longest it can read.
-
-    Raises:
-        DataError: If there is no tokenizer, or it has more pieces than the model.
+    `max_seq_length` is the length of a row, by default the length the model was
+    fine-tuned with, or else the longest it can read. Raises `DataError` if there is no
+    tokenizer, or it has more pieces than the model.
     """
     with open_checkpoint(path) as checkpoint:
         return _make_preprocessor(checkpoint, max_seq_length)
@@ -187,18 +177,16 @@ def _outside() -> int:
 def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """Loads the tokenizer stored with a model's weights, with its options.
 
-    Raises:
-        DataError: If it is missing or has more pieces than the model.
+    Raises `DataError` if it is missing or has more pieces than the model.
     """
     with open_checkpoint(path) as checkpoint:
         return checkpoint.make_tokenizer()
 
 
 def load_tokenizer_as(kind: type[Tokenizer], path: str | os.PathLike) -> Tokenizer:
-    """Loads a tokenizer of one class: `AlbertTokenizer.from_pretrained` and others.
+    """Loads a tokenizer of one class, for `AlbertTokenizer.from_pretrained` etc.
 
-    Raises:
-        DataError: If it is missing or of another class.
+    Raises `DataError` if it is missing or of another class.
     """
     tokenizer = load_tokenizer(path)
     if not isinstance(tokenizer, kind):
@@ -225,8 +213,8 @@ def save_pretrained(
         model: keras.Model. A backbone or one of the task models.
         path: path. Folder to create.
         format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
-        tokenizer: `Tokenizer`, path or None. The tokenizer or its file; default: that
-            of the model's preprocessor, if it has one.
+        tokenizer: `Tokenizer`, path or None. The tokenizer or its file; default: the
+            tokenizer of the model's preprocessor, if it has one.
         labels: list of str or None. Names of the classes.
         overwrite: bool. Whether an existing model folder may be replaced.
         push_to: str or None. `hf://owner/name`: upload the folder to Hugging Face, with
@@ -235,7 +223,7 @@ def save_pretrained(
 
     Raises:
         UsageError: If the folder exists, or the format cannot express the model.
-        DataError: If the upload fails; the folder is complete then.
+        DataError: If the upload fails; the folder is then complete.
 
     Example:
         >>> import albert_tf
@@ -254,9 +242,9 @@ def save_pretrained(
     card = None
     if push_to is not None:
         count = len(nets.split(checkpoint))
-        rule = f"push_to: {type(model).__name__} needs a folder for each of its nets; "
-        rule += "save it without push_to, load one of them from its folder, push that"
-        require(count == 1, rule)
+        need = f"push_to: {type(model).__name__} needs a folder for each of its nets; "
+        need += "save it without push_to, load one of them from its folder, push that"
+        require(count == 1, need)
         loaded_from = getattr(model, "loaded_from", None)
         card = model_card(checkpoint, loaded_from, push_to, format)
     with folders.writing(path, overwrite) as out:
@@ -275,12 +263,8 @@ def write_files(
     """Writes the files of a checkpoint into a folder that is being written.
 
     Of two nets, the one that is not fine-tuned gets a folder inside, except in the
-    original's format, in which one file holds both.
-
-    Args:
-        checkpoint: `Checkpoint`. What to write.
-        out: `FolderWriter`. Destination; the caller may add files of its own.
-        format: str. Name of the format; see `save_pretrained`.
+    original's format, in which one file holds both. The caller may add files of its
+    own.
     """
     detect.check_format(format)
     if format == tf1.NAME:
@@ -293,24 +277,20 @@ def write_files(
 
 
 def _check_push(push_to: str, path: str | os.PathLike, format: str) -> None:
-    """Raises a UsageError if a folder of that format cannot be uploaded."""
+    """Raises `UsageError` if a folder of that format cannot be uploaded."""
     hubs.check_upload(push_to)
-    known = f"one of {', '.join(_FORMATS)}, whose files may be downloaded again"
-    require(format in _FORMATS, f"push_to: format must be {known}", format)
-    rule = "push_to: needs a folder on this machine"
-    require(not files.is_remote(path), rule, str(path))
+    expected = f"one of {', '.join(_FORMATS)}, whose files may be downloaded again"
+    require(format in _FORMATS, f"push_to: format must be {expected}", format)
+    demand = "push_to: needs a folder on this machine"
+    require(not files.is_remote(path), demand, str(path))
 
 
 def model_card(
     checkpoint: Checkpoint, loaded_from: str | None, push_to: str, format: str
 ) -> str:
-    """Returns the model card: that of the run, or else a short one.
+    """Returns the model card: the card of the run, or else a short one.
 
-    Args:
-        checkpoint: `Checkpoint`. The model to be uploaded.
-        loaded_from: str or None. Path that it was loaded from.
-        push_to: str. Name that it gets.
-        format: str. Name of the format that it is written in.
+    The model was loaded from `loaded_from` and gets the name `push_to`.
     """
     text, metrics = "", {}
     if loaded_from and _holds_same_weights(loaded_from, checkpoint):
@@ -333,7 +313,7 @@ def model_card(
 
 
 def _holds_same_weights(path: str, checkpoint: Checkpoint) -> bool:
-    # It may be gone, or have been opened with arguments that are not known here.
+    # It may no longer exist, or have been opened with arguments unknown here.
     refused = contextlib.suppress(DataError, UsageError)
     with refused, open_checkpoint(path) as stored:
         return stored.digest() == checkpoint.digest()
@@ -341,7 +321,7 @@ def _holds_same_weights(path: str, checkpoint: Checkpoint) -> bool:
 
 
 def _card_of(path: str) -> str:
-    """Returns the card of a model folder, or of the pretraining run that it lies in."""
+    """Returns the card of a model folder, or of the pretraining run around it."""
     parent, name = os.path.split(path.rstrip("/"))
     folders = [path]
     if name == "model" and files.exists(files.join(parent, _RUN_FILE)):
@@ -354,19 +334,19 @@ def _card_of(path: str) -> str:
 
 
 def _metrics_of(path: str) -> dict[str, str | int | float]:
-    """Returns the results of a fine-tuning run, if the folder is that of one."""
+    """Returns the results of a fine-tuning run; empty if the folder is not one."""
     where = files.join(path, _METRICS_FILE)
     if not files.exists(where):
         return {}
-    found = files.read_json(where)
-    return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
+    metrics = files.read_json(where)
+    return {k: v for k, v in metrics.items() if isinstance(v, str | int | float)}
 
 
 def _with_front_matter(text: str) -> str:
-    """Names the library in a card's front matter, and keeps what else it says."""
+    """Names the library in a card's front matter, preserving its other lines."""
     match = _FRONT_MATTER.match(text)
     if match is None:
         return f"---\n{_LIBRARY}\n---\n\n{text}"
     lines = match[1].splitlines()
-    kept = [line for line in lines if not line.startswith("library_name:")]
-    return "\n".join(["---", _LIBRARY, *kept, "---", text[match.end() :]])
+    others = [line for line in lines if not line.startswith("library_name:")]
+    return "\n".join(["---", _LIBRARY, *others, "---", text[match.end() :]])

@@ -1,7 +1,7 @@
-"""Divides checkpoints of two nets that were trained together, and joins them again.
+"""Splits checkpoints of two nets that were trained together, and joins them again.
 
-ELECTRA's generator and discriminator are stored as models of their own. Only while they
-are trained, and in the checkpoints of their run, they are one, a row of `heads.PAIRS`.
+ELECTRA's generator and discriminator are stored as separate models. Only during their
+training, and in the checkpoints of that run, they are one, a row of `heads.PAIRS`.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from albert_tf.storage import files
 
 _PREFIX = f"{GENERATOR}/"
 _EMBEDDINGS = "backbone/embeddings/"
-# What both nets may read.
+# Parts that both nets may read.
 _SHARED = (_EMBEDDINGS, "backbone/encoder/")
 _TABLES = tuple(_EMBEDDINGS + name for name in TABLES)
 
@@ -29,12 +29,11 @@ _TABLES = tuple(_EMBEDDINGS + name for name in TABLES)
 def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
     """Returns the models that a checkpoint is stored as.
 
-    Args:
-        checkpoint: `Checkpoint`. It stays open, because tensors are read later.
+    The checkpoint must stay open, because tensors are read later.
 
     Returns:
-        dict by the folder that a run leaves each of them in, the one that is fine-tuned
-        last: the checkpoint itself, unless its head is a row of `heads.PAIRS`.
+        dict by the folder in which a run leaves each model, the fine-tuned one last.
+        It holds the checkpoint itself, unless its head is a row of `heads.PAIRS`.
     """
     nets = find(checkpoint.head).nets
     if not nets:
@@ -43,7 +42,7 @@ def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
     sizes = (options.get(name, 1.0) for name in ("generator_size", "generator_layers"))
     own = {k: v for k, v in checkpoint.tensors.items() if not k.startswith(_PREFIX)}
     inner = _inside(checkpoint.tensors)
-    # A part of which it has nothing is that of the discriminator.
+    # A part without tensors of the generator is shared with the discriminator.
     for part in _SHARED:
         if not any(name.startswith(part) for name in inner):
             inner |= {k: v for k, v in own.items() if k.startswith(part)}
@@ -76,21 +75,18 @@ def main_of(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def join(main: Checkpoint, pair: str, options: Mapping[str, Any]) -> Checkpoint:
-    """Returns what the two nets of a pair start from.
+    """Returns the initial state of the two nets of a pair.
+
+    Raises `UsageError` if the generator has another vocabulary or other sizes than the
+    arguments specify.
 
     Args:
         main: `Checkpoint`. An encoder or the discriminator, perhaps with its generator.
             Without one, the generator's own weights are missing.
-        pair: str. A name of `heads.PAIRS`.
-        options: mapping. Arguments of the pair.
 
     Returns:
-        `Checkpoint`. With tied embeddings, or a shared encoder, the discriminator's.
-        Disentangled, those that the discriminator reads stay the same.
-
-    Raises:
-        UsageError: If the generator has another vocabulary or another size than the
-            arguments say.
+        `Checkpoint`. Tied embeddings and a shared encoder are the discriminator's.
+        Disentangled embeddings leave the discriminator's effective ones unchanged.
     """
     generator, own = main.generator, dict(main.tensors)
     inner: dict[str, Tensor] = {}
@@ -122,23 +118,22 @@ def digest(checkpoint: Checkpoint) -> str:
 
 
 def refuse_generator(checkpoint: Checkpoint) -> None:
-    """Refuses to fine-tune a generator.
+    """Raises `UsageError` if a checkpoint is a generator, which is not fine-tuned.
 
-    Raises:
-        UsageError: If the files are those of one: they say so, or are in the folder
-            that it is written to, or hold a masked LM of the family ELECTRA that is
-            not the model of a run, which learned masked words alone.
+    The files count as a generator if they say so, are in the folder that a generator is
+    written to, or hold a masked LM of the family ELECTRA. An exception is the model of
+    a run, which was trained on masked words alone.
     """
     folder = (checkpoint.folder or checkpoint.path).rstrip("/")
     above, name = os.path.split(os.path.abspath(folder))
     places = {MODEL: files.join(above, MODEL), "config.json": above}
-    found = [v for k, v in places.items() if files.exists(files.join(above, k))]
-    is_there = name == GENERATOR and bool(found)
+    homes = [v for k, v in places.items() if files.exists(files.join(above, k))]
+    is_there = name == GENERATOR and bool(homes)
     of_run = name != GENERATOR and files.exists(files.join(above, "run.json"))
     of_run = of_run or checkpoint.format == "pretraining_run"
     by_family = checkpoint.config.family == "electra" and not of_run
     is_one = checkpoint.is_generator or is_there or by_family
-    where = f", {found[0]}" if is_there else ""
+    where = f", {homes[0]}" if is_there else ""
     hint = "; of a model without one, convert_checkpoint --head=none writes the encoder"
     require(
         checkpoint.head != "masked_lm" or not is_one,
@@ -151,20 +146,20 @@ def _check_generator(
     main: Checkpoint, generator: Checkpoint, options: Mapping[str, Any]
 ) -> None:
     V, config = main.config.vocab_size, generator.config
-    rule = f"{main.path}: generator and discriminator must have one vocabulary, of {V}"
-    require(config.vocab_size == V, rule, config.vocab_size)
+    need = f"{main.path}: generator and discriminator must have one vocabulary, of {V}"
+    require(config.vocab_size == V, need, config.vocab_size)
     sizes = [options[name] for name in ("generator_size", "generator_layers")]
-    found = differences(config, generator_config(main.config, *sizes))
+    misfits = differences(config, generator_config(main.config, *sizes))
     require(
-        not found,
+        not misfits,
         f"{main.path}: its generator differs from --generator_size={sizes[0]:g} and "
-        f"--generator_layers={sizes[1]:g}, has {'; '.join(found.values())}; give its "
+        f"--generator_layers={sizes[1]:g}, has {'; '.join(misfits.values())}; give its "
         f"folder {MODEL} to draw another generator",
     )
 
 
 def _inside(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what is named after the generator, by the names in it."""
+    """Returns the generator's values, by their names inside the generator."""
     return {k[len(_PREFIX) :]: v for k, v in values.items() if k.startswith(_PREFIX)}
 
 

@@ -25,12 +25,12 @@ NAME = "albert_tf"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 KERAS_ENDING = ".keras"
-# How Keras calls the classes of this package.
+# Prefix of this package's class names in Keras.
 _OURS = "albert_tf>"
 _RUN = "pretraining_run"
 _RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
-# What `finetune` records as the kind of its runs.
+# Kind of run that `finetune` records.
 _FINETUNING = "finetune"
 # A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S", "." as "..".
 _WEIGHT = re.compile(r"(weights|averages)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
@@ -38,15 +38,14 @@ _ESCAPED = re.compile(r"\.([S.])")
 
 
 def matches(path: str, names: set[str], config: dict | None) -> bool:
-    """Returns whether a folder is one of ours."""
+    """Returns whether a folder is in our own format."""
     return config is not None and config.get("format") == NAME
 
 
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """Opens a folder that `write` made.
 
-    Raises:
-        DataError: If a file is missing, changed or invalid.
+    Raises `DataError` if a file is missing, changed or invalid.
     """
     listed = folders.verify(path)
     for name in (CONFIG, WEIGHTS):
@@ -74,8 +73,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     checkpoint.set_head(model, config_path)
     exits = checkpoint.head_options.get("num_exits")
     most = config.num_hidden_layers - 1
-    rule = f"num_exits must be {most}, one for each layer but the last"
-    require(exits in (None, most), f"{config_path}: {rule}", exits, error=DataError)
+    expected = f"num_exits must be {most}, one for each layer but the last"
+    require(exits in (None, most), f"{config_path}: {expected}", exits, error=DataError)
     if f"{GENERATOR}/{CONFIG}" in listed:
         checkpoint.generator = read(files.join(path, GENERATOR))
     return checkpoint
@@ -110,14 +109,10 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
 
 
 def read_keras(path: str, config: AlbertConfig | None = None) -> Checkpoint:
-    """Reads the model into memory; what it was compiled with is left out.
+    """Reads a `.keras` file into memory, without its compile settings.
 
-    Args:
-        path: str. The file.
-        config: `AlbertConfig` or None. Used instead of the config in the file.
-
-    Raises:
-        DataError: If there is no such file, or it holds no model of this package.
+    `config` replaces the config in the file. Raises `DataError` if there is no such
+    file, or it does not hold a model of this package.
     """
     with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
         local = path
@@ -145,7 +140,7 @@ def read_keras(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 
 
 def _check_class(path: str, local: str) -> None:
-    """Refuses a file of another class: Keras would import what it names."""
+    """Raises `DataError` for any other class, because Keras would import it."""
     try:
         with zipfile.ZipFile(local) as archive:
             values = files.from_json(archive.read(CONFIG))
@@ -174,8 +169,7 @@ def find_run(path: str) -> tuple[str, str | None] | None:
             models of a run, `model` and `generator`.
 
     Returns:
-        Folder of the run, and the prefix if `path` is one. None if the path is
-        something else.
+        Folder of the run, and the prefix if `path` is one. None for any other path.
     """
     path = path.rstrip("/")
     parent, name = os.path.split(path)
@@ -194,16 +188,10 @@ def find_run(path: str) -> tuple[str, str | None] | None:
 
 
 def refuse_unfinished(path: str) -> None:
-    """Refuses the folder of a fine-tuning run into which its model is being copied.
+    """Raises `DataError` if a fine-tuning run is still copying its model to a folder.
 
     In a bucket, the files of the finished model appear one by one next to the record of
-    the run, which says at the very end that the run is finished.
-
-    Args:
-        path: str. Folder of a model.
-
-    Raises:
-        DataError: If the run is not finished.
+    the run, which is marked as finished at the very end.
     """
     where = files.join(path, _RUN_FILE)
     record = files.read_record(where) if files.is_folder(path) else {}
@@ -216,14 +204,9 @@ def read_run(
 ) -> Checkpoint:
     """Opens the model of a run, with its generator, or one of its checkpoints.
 
-    Args:
-        run: str. Folder of the run.
-        prefix: str or None. Checkpoint to open; default: the finished model, or else
-            the latest checkpoint.
-        config: `AlbertConfig` or None. Used instead of the config in the files.
-
-    Raises:
-        DataError: If there is no checkpoint, or the files are damaged.
+    `prefix` is the checkpoint to open, by default the finished model, or else the
+    latest checkpoint; `config` replaces the config in the files. Raises `DataError` if
+    there is no checkpoint, or the files are damaged.
     """
     model, generator = files.join(run, MODEL), files.join(run, GENERATOR)
     if prefix is None and folders.is_complete(model):
@@ -232,10 +215,10 @@ def read_run(
             checkpoint.generator = read(generator)
         return checkpoint
     record = _read_record(run)
-    found = find_checkpoints(files.join(run, _CHECKPOINTS))
-    if not (prefix or found):
+    checkpoints = find_checkpoints(files.join(run, _CHECKPOINTS))
+    if not (prefix or checkpoints):
         raise DataError(f"{run}: the run has not written a checkpoint yet")
-    prefix = prefix or next(iter(found.values()))
+    prefix = prefix or next(iter(checkpoints.values()))
     parts: dict[str, dict] = {"weights": {}, "averages": {}}
     for key, tensor in tf1.read_tensors(prefix).items():
         match = _WEIGHT.fullmatch(key)
@@ -243,7 +226,7 @@ def read_run(
             name = _ESCAPED.sub(lambda m: "/" if m[1] == "S" else ".", match[2])
             parts[match[1]][name] = tensor
     tensors = parts["weights"]
-    # Before the first update, an average is that of nothing.
+    # Before the first update, the averages are still empty.
     is_average = record["settings"].get("export_weights") == "average"
     if is_average and not prefix.endswith("-0"):
         tensors |= parts["averages"]
@@ -282,7 +265,7 @@ def _unfinished(run: str) -> DataError:
 
 
 def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:
-    # Only what the run itself holds: a stranger's record may name any path.
+    # Only content of the run itself is used: a stranger's record may name any path.
     path, content = files.join(run, _RUN_FILE), record["content"].get("config")
     if not content:
         raise DataError(f"{path}: no config of the model is on record; give a config")

@@ -25,9 +25,9 @@ from albert_tf.text.tokenizer import Tokenizer
 # does not.
 TOLERANCE = 1e-4
 _SEED = 20191126
-# Few tokens: they take most of the time of comparing xxlarge.
+# Few tokens, because they determine most of the time of comparing xxlarge.
 _LENGTH = 12
-# Ordinary sentences first, then what tokenizers like to disagree on.
+# Ordinary sentences first, then texts on which tokenizers often disagree.
 TEXTS = tuple(
     json.loads(resources.files(__package__).joinpath("texts.json").read_text("utf-8"))
 )
@@ -52,11 +52,6 @@ class Report:
     """A conversion's parity report.
 
     Args:
-        source: str. Path that was read.
-        target: str. Path that was written.
-        source_format: str. Format of the source.
-        target_format: str. Format of the target.
-        head: str or None. Head that was converted.
         parameters: int. Number of values in the matched tensors.
         matched: list of dict. For every tensor our name, the names on both sides, the
             shape, and whether the values are equal bit for bit.
@@ -66,7 +61,7 @@ class Report:
         notes: list of str. What the target's format cannot express.
         outputs: dict. For every layer and head the largest differences: `reload`
             between the two sides, both run here; `source_peer` and `target_peer`
-            between this package and the library that a side is for.
+            between this package and the peer library of a side.
         texts: dict. From `compare_texts`: texts whose ids differ.
     """
 
@@ -137,14 +132,8 @@ def compare(
 ) -> Report:
     """Compares the tensors of both sides, one at a time.
 
-    Args:
-        source: `Checkpoint`. What was read.
-        part: `Checkpoint`. The part of it that was written.
-        written: `Checkpoint`. The target, opened again.
-        target_format: str. Name of the target's format.
-
-    Raises:
-        DataError: If a value changed.
+    `part` is the part of the source that was written, and `written` the target, opened
+    again. Raises `DataError` if a value changed.
     """
     report = Report(
         source=source.origin or source.path,
@@ -170,7 +159,7 @@ def compare(
 def _pairs(
     part: Checkpoint, written: Checkpoint
 ) -> list[tuple[str, Checkpoint, Checkpoint]]:
-    """Returns the models that both sides have, with what their names begin with."""
+    """Returns the models that both sides have, with the prefix of their names."""
     first, second = part.nets, written.nets
     return [(stem, first[stem], second[stem]) for stem in first if stem in second]
 
@@ -197,14 +186,9 @@ def run_both(
 ) -> None:
     """Runs both sides one after the other and adds the differences to the report.
 
-    Args:
-        report: `Report`. Changed in place.
-        part: `Checkpoint`. The part of the source that was written.
-        written: `Checkpoint`. The target, opened again.
-        with_peers: bool. Whether to also run the library that each side is for.
-
-    Raises:
-        DataError: If an output differs by more than `TOLERANCE`.
+    `part` is the part of the source that was written, and `written` the target, opened
+    again. With `with_peers`, the peer library of each side is also run. Raises
+    `DataError` if an output differs by more than `TOLERANCE`.
     """
     batch = make_batch(part)
     source, target = outputs_of(part, batch), outputs_of(written, batch)
@@ -216,7 +200,7 @@ def run_both(
         second = {stem + name: value for name, value in second.items()}
         _add(report, "reload", first, second)
     has_texts = part.tokenizer is not None and written.tokenizer is not None
-    # One by one here, too: a batch of such texts would be said to be unknown.
+    # One by one here, too: the batch method would warn about unknown tokens.
     ids = {"reload": map(written.make_tokenizer().encode, TEXTS)} if has_texts else {}
     sides = (
         ("source_peer", part, part.folder or report.source, source),
@@ -239,12 +223,8 @@ def compare_texts(
 ) -> dict[str, Any]:
     """Compares the ids of `TEXTS`: equal weights do not help if they differ.
 
-    Args:
-        tokenizer: `Tokenizer`. The source's.
-        others: mapping. For a column of the report, the ids of each text there.
-
-    Returns:
-        dict. The number of texts, and for every column the texts whose ids differ.
+    `others` holds the ids of each text for a column of the report. Returns the number
+    of texts, and for every column the texts whose ids differ.
     """
     ours, differ = [*map(tokenizer.encode, TEXTS)], {}
     for column, theirs in others.items():
@@ -273,7 +253,7 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         batch[features.MASK_POSITIONS] = np.tile(np.arange(length), (2, 1))
     if head.has_beam:
         # Ends are scored given a start. Nothing is masked: logits of -1e30 would hide
-        # differences of all others.
+        # differences of all other logits.
         batch[features.START_POSITIONS] = np.zeros(2)
         batch[features.P_MASK] = np.zeros(shape)
     return {k: value.astype(np.int32, order="C") for k, value in batch.items()}
@@ -302,7 +282,7 @@ def outputs_of(
 
 
 def _heads(out: Any, untrained: list[str]) -> dict[str, Any]:
-    """Returns logits; a head that the source lacks has new weights on each side."""
+    """Returns logits; those of a head that the source lacks are random and left out."""
     if not isinstance(out, dict):
         out = {"logits": out}
     missing = {name.split("/")[0] for name in untrained}
@@ -346,7 +326,7 @@ class Peer(NamedTuple):
 
 
 def find_peer(format: str) -> Peer | None:
-    """Returns the library for a format; None without one or if it is missing."""
+    """Returns the library for a format; None if none exists or is installed."""
     peer = _PEERS.get(format)
     installed = peer and all(map(importlib.util.find_spec, peer.needs))
     return peer if installed else None

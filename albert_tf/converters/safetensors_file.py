@@ -1,6 +1,6 @@
 """Reads safetensors files with the `safetensors` library, and writes them in one pass.
 
-Writing stays by hand, because the library takes a complete dict of arrays: here a file
+Writing does not use the library, which takes a complete dict of arrays: here a file
 gets one tensor at a time, so that a conversion never holds a model twice
 (`test_one_tensor_is_in_memory_at_a_time`).
 """
@@ -23,20 +23,14 @@ from albert_tf.storage import files
 
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 _SPACE_AFTER_HEADER = 8
-_MOST_AXES = 32  # as NumPy has in all its versions
+_MOST_AXES = 32  # the limit of NumPy in all versions
 
 
 def read(path: str | os.PathLike) -> dict[str, Tensor]:
-    """Reads the header of a file; the values are read later, one tensor at a time.
+    """Reads the header of a `.safetensors` file; values are read later, one by one.
 
-    Args:
-        path: path. A `.safetensors` file on this machine or in a bucket.
-
-    Returns:
-        dict. Name to `Tensor`; float16 and bfloat16 become float32 when read.
-
-    Raises:
-        DataError: If the file does not match its header.
+    float16 and bfloat16 become float32. Raises `DataError` if the file does not match
+    its header.
     """
     path = os.fspath(path)
     try:
@@ -53,8 +47,8 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
                 "supported"
             )
         shape = tuple(part.get_shape())
-        rule = f"{path}: tensor {name[:200]!r}: must have at most {_MOST_AXES} axes"
-        require(len(shape) <= _MOST_AXES, rule, len(shape), error=DataError)
+        expected = f"{path}: tensor {name[:200]!r}: must have at most {_MOST_AXES} axes"
+        require(len(shape) <= _MOST_AXES, expected, len(shape), error=DataError)
         tensors[name] = Tensor(name, shape, lambda n=name: _read(file, n, path))
     return tensors
 
@@ -62,9 +56,8 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
 def read_sharded(index: str | os.PathLike) -> dict[str, Tensor]:
     """Reads the headers of the files that a `….safetensors.index.json` lists.
 
-    Raises:
-        DataError: If the index is invalid, names a file outside its folder, or
-            disagrees with a file about its tensors.
+    Raises `DataError` if the index is invalid, names a file outside its folder, or
+    disagrees with a file about its tensors.
     """
     content = files.read_record(index)
     try:
@@ -87,15 +80,10 @@ def read_sharded(index: str | os.PathLike) -> dict[str, Tensor]:
 
 
 def write(f: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]):
-    """Writes float32 tensors, one at a time.
+    """Writes float32 tensors, one at a time, to a file that need not be seekable.
 
-    Args:
-        f: binary file. Open for writing; need not be seekable.
-        tensors: mapping. Name to `Tensor`; `read` must return an array of its shape.
-        metadata: mapping. Strings for the header.
-
-    Raises:
-        DataError: If a tensor has another shape than announced.
+    The strings of `metadata` go into the header. Raises `DataError` if a tensor's shape
+    differs from the announced one.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     offset = 0
@@ -113,9 +101,9 @@ def write(f: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str
     f.write(text)
     for name, tensor in tensors.items():
         array = np.asarray(tensor.read(), "<f4", order="C")
-        rule = f"{name}: expected shape {tensor.shape}"
-        require(array.shape == tensor.shape, rule, array.shape, error=DataError)
-        # GFile takes bytes only, and not a view of the array.
+        expected = f"{name}: expected shape {tensor.shape}"
+        require(array.shape == tensor.shape, expected, array.shape, error=DataError)
+        # GFile accepts only bytes, not a view of the array.
         f.write(array.tobytes())
         del array  # before the next one is read
 

@@ -1,10 +1,10 @@
 """Renames weights between formats by tables with one row per weight.
 
-A few models must also be described in other terms, which do not change their outputs,
-or grow: become a deeper encoder, or one that shares less. Layer i of the larger encoder
+Some models must also be described in other terms, which do not change their outputs, or
+grow: become a deeper encoder, or one that shares less. Layer i of the larger encoder
 gets the weights of layer `i mod L` of the smaller one with its L layers: the stack is
 repeated on top of itself (as in progressive stacking, Gong et al., ICML 2019). The
-first L layers therefore compute what they computed before.
+first L layers therefore compute the same as before.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import UsageError, require
 
 _FIELDS = [field.name for field in dataclasses.fields(AlbertConfig)]
-# What the config files of all formats say: the fields from `sharing` on are our own.
+# Fields in the config files of all formats; the fields from `sharing` on are our own.
 CONFIG_FIELDS = tuple(_FIELDS[: _FIELDS.index("sharing")])
-# Those that BERT's config files do not have.
+# Fields that BERT's config files do not have.
 ALBERT_FIELDS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 _DENSE = ("kernel", "bias")
@@ -37,7 +37,7 @@ BERT_BLOCK = {
     "backbone/encoder/ffn_{}/output": "{}/output/dense",
     "backbone/encoder/ffn_layer_norm_{}": "{}/output/LayerNorm",
 }
-# Fields that say how often and by whom weights are read, not their shapes.
+# Fields that determine how weights are shared by layers, not their shapes.
 GROWABLE = (
     "num_hidden_layers",
     "num_hidden_groups",
@@ -78,7 +78,7 @@ class Row:
         return self._in_layout(dataclasses.replace(tensor, name=self.theirs), 1)
 
     def _in_layout(self, tensor: Tensor, side: int) -> Tensor:
-        # One of another shape is refused where it is compared with the config.
+        # Any other shape is rejected when it is compared with the config.
         if self.shapes and tensor.shape == self.shapes[1 - side]:
             shape = self.shapes[side]
             return tensor.map(shape, lambda x: x.reshape(shape))
@@ -94,10 +94,8 @@ def rows_of(
     """Returns the two rows of each dense layer and layer norm.
 
     Args:
-        layers: mapping. Our names of layers to theirs.
-        dense: tuple of str. What they append for the kernel and the bias.
-        norm: tuple of str. What they append for gamma and beta.
-        transpose: bool. Whether kernels are transposed.
+        dense: tuple of str. Their suffixes for the kernel and the bias.
+        norm: tuple of str. Their suffixes for gamma and beta.
     """
     rows = []
     for ours, theirs in layers.items():
@@ -119,7 +117,8 @@ class Names:
             order in which they are written. A layer of a block has `{}` for the block's
             index in our name, and for its scope in theirs.
         scope: str. Scope of a block, with `{group}` for the index of its group, which
-            is that of its layer if nothing is shared, and `{inner}` within the group.
+            is the index of its layer if nothing is shared, and `{inner}` within the
+            group.
     """
 
     tables: str
@@ -148,25 +147,19 @@ class Names:
 
 
 def check_layers(config: AlbertConfig, names: Names, format: str, kind: str) -> None:
-    """Refuses what a model whose layers are all different cannot hold.
+    """Raises `UsageError` if a model without shared layers cannot hold a config.
 
-    Args:
-        config: `AlbertConfig`. The model to be written.
-        names: `Names`. Those of its family in the format.
-        format: str. Name of the format, for errors.
-        kind: str. Name of the family in the format, for errors.
-
-    Raises:
-        UsageError: If layers share weights, or the embeddings are projected otherwise.
+    `format` and the `kind` of the family in it appear in the message. The layers must
+    not share weights, and the embeddings be projected as in the family.
     """
     plain = config.replace(sharing="none", inner_group_num=1)
-    rule = f"{format}: {kind}'s layers share no weights: sharing and inner_group_num"
+    demand = f"{format}: {kind}'s layers share no weights: sharing and inner_group_num"
     fits = config.layer_table() == plain.layer_table()
-    require(fits, rule, config.sharing, config.inner_group_num)
+    require(fits, demand, config.sharing, config.inner_group_num)
     differ = config.embedding_size != config.hidden_size
     differ = differ and PROJECTION in names.layers
-    rule = f"{format}: {kind} needs embedding_projection={differ}"
-    require(config.has_embedding_projection == differ, rule, not differ)
+    demand = f"{format}: {kind} needs embedding_projection={differ}"
+    require(config.has_embedding_projection == differ, demand, not differ)
 
 
 def read_checkpoint(
@@ -181,13 +174,8 @@ def read_checkpoint(
     """Returns a `Checkpoint` of the tensors in files.
 
     Args:
-        format: str. Name of the format.
-        path: str. What is read, as the user gave it.
-        config: `AlbertConfig`. The encoder.
-        head: str or None. The head, where the tensors do not show it.
-        rows: iterable of `Row`. Those of all weights that the model may have.
-        theirs: mapping. The tensors by the names in the files.
-        no_weights: compiled pattern. Finds the names of what is not a weight.
+        head: str or None. The head, for when the tensors do not show it.
+        no_weights: compiled pattern. Matches the names of entries that are not weights.
     """
     rows = [row for row in rows if row.theirs in theirs]
     ours = {row.ours: row.to_ours(theirs[row.theirs]) for row in rows}
@@ -202,11 +190,7 @@ def read_checkpoint(
 def rename(
     rows: Iterable[Row], ours: Mapping[str, Tensor], format: str
 ) -> dict[str, Tensor]:
-    """Returns our tensors by the names of a format.
-
-    Raises:
-        UsageError: If no row has one of our names.
-    """
+    """Returns our tensors by a format's names, or raises `UsageError`."""
     by_name = {row.ours: row for row in rows}
     if left := sorted(ours.keys() - by_name):
         raise UsageError(f"{format} has no name for {left[0]}")
@@ -217,17 +201,12 @@ def rename(
 def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
     """Describes a model as ALBERT's config does, by groups of equal layers.
 
-    Args:
-        config: `AlbertConfig`. The model.
-        format: str. Name of the format, for errors.
-        rule: str. The `group_rule` of the format.
+    `rule` is the `group_rule` of the format. Raises `UsageError` if the model cannot be
+    described that way.
 
     Returns:
         A config with the sharing `"all"`. Each layer that shares nothing becomes a
         group of its own. The names of the weights do not change.
-
-    Raises:
-        UsageError: If the model cannot be described that way.
     """
     if config.sharing == "none":
         layers = config.num_hidden_layers
@@ -247,13 +226,13 @@ def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
 
 
 def read_groups(config: AlbertConfig, rule: str) -> AlbertConfig:
-    """Sets a format's group rule in a config that was read, if it matters."""
+    """Sets a format's group rule in a config, if it makes a difference."""
     other = config.replace(group_rule=rule)
     return config if config.layer_table() == other.layer_table() else other
 
 
 def fold_projection(checkpoint: Checkpoint) -> None:
-    """Removes a projection that is the identity, and sets what the config says of it.
+    """Removes a projection that is the identity, and adapts the config.
 
     Hugging Face and KerasHub project even if E = D; the original does not.
     """
@@ -295,17 +274,14 @@ def differences(old: AlbertConfig, new: AlbertConfig) -> dict[str, str]:
 def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
     """Returns the checkpoint as one of a larger encoder.
 
+    It must stay open, because tensors are read later. All new weights are copies.
+    Raises `UsageError` if the weights do not fit; the message names the fields or
+    layers.
+
     Args:
-        checkpoint: `Checkpoint`. It stays open, because tensors are read later.
         config: `AlbertConfig`. The larger encoder: at least as many layers, and in
             each of the first ones the weights of the checkpoint's layer. It may
             differ in `GROWABLE` only.
-
-    Returns:
-        `Checkpoint`. All weights have values of the given one.
-
-    Raises:
-        UsageError: If the weights do not fit; it names the fields or the layers.
     """
     old = checkpoint.config
     others = {k: v for k, v in differences(old, config).items() if k not in GROWABLE}
@@ -320,11 +296,11 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
     sources = _sources(checkpoint, config)
     tensors = {}
     for name, tensor in checkpoint.tensors.items():
-        found = _PART.fullmatch(name)
-        if found is None or found[1] not in sources:
+        match = _PART.fullmatch(name)
+        if match is None or match[1] not in sources:
             tensors[name] = tensor
             continue
-        part, number, rest = found[1], int(found[2]), found[3]
+        part, number, rest = match[1], int(match[2]), match[3]
         for place, source in enumerate(sources[part]):
             if source == number:
                 tensors[f"backbone/encoder/{part}_{place}/{rest}"] = tensor
@@ -336,24 +312,24 @@ def _sources(checkpoint: Checkpoint, config: AlbertConfig) -> dict[str, list[int
     old, new = checkpoint.config.layer_table(), config.layer_table()
     sources = {}
     for column, part in enumerate(LayerWeights._fields):
-        found: dict[int, tuple[int, int]] = {}
+        copies: dict[int, tuple[int, int]] = {}
         for row, weights in enumerate(new):
             place, source = weights[column], old[row % len(old)][column]
-            first, before = found.setdefault(place, (row, source))
+            first, before = copies.setdefault(place, (row, source))
             if source != before:
                 raise UsageError(
                     f"{checkpoint.path}: blocks {first} and {row} of the larger model "
                     f"share their {part}, those of the checkpoint that they would copy "
                     f"(block i mod {len(old)}) do not{_hint(checkpoint.config, config)}"
                 )
-        # Weights that no layer reads, as some group rules leave them, get any.
-        count = max(found) + 1
-        sources[part] = [found.get(place, (0, 0))[1] for place in range(count)]
+        # Weights that no layer reads, as under some group rules, get arbitrary values.
+        count = max(copies) + 1
+        sources[part] = [copies.get(place, (0, 0))[1] for place in range(count)]
     return sources
 
 
 def _hint(old: AlbertConfig, new: AlbertConfig) -> str:
-    """Returns which number of groups would fit, if there is one."""
+    """Suggests a number of groups that would fit, if there is one."""
     groups, rest = divmod(
         old.num_hidden_groups * new.num_hidden_layers, old.num_hidden_layers
     )

@@ -36,15 +36,15 @@ from albert_tf.storage.folders import FolderWriter
 
 NAME = "tf1"
 PREFIX = "model.ckpt-best"
-# The original gives classifiers of texts, of tokens and of choices the same two names,
-# stores no names of classes and takes the number of starts and ends of an answer as
-# flags; this file keeps them. A folder without it is read as the original wrote it.
+# The original uses the same two names for classifiers of texts, of tokens and of
+# choices, stores no class names, and has flags for the number of starts and ends of an
+# answer; this file stores them. A folder without it is read as the original wrote it.
 _HEAD_FILE = "head.json"
 _CLASSIFIERS = ("text_classifier", "token_classifier", "multiple_choice")
 _CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
 _VOCABULARIES = ("30k-clean.model", "spiece.model", "vocab.txt")
 _WRITTEN = {SPIECE: "30k-clean.model", "vocab.txt": "vocab.txt"}
-# What the original fixes; the activation gets its own name.
+# Constants of the original; the activation is written under its own name.
 _NO_FIELDS = ("hidden_act", "layer_norm_eps", "classifier_dropout_prob")
 # The activations of the original, by its own names.
 _ACTIVATIONS = {"gelu_new": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
@@ -55,7 +55,7 @@ _HEADS = {
     "question_answering": "cls/squad/output_{}",
     None: "output_{}",
 }
-# The head of `create_v2_model`, which has scopes of layers.
+# The head of `create_v2_model`, whose layers have scopes.
 _BEAM = {
     "start_head": "start_logits/dense",
     "end_head/dense_0": "end_logits/dense_0",
@@ -71,7 +71,7 @@ _NO_WEIGHTS = re.compile(
     r"|LAMBOptimizer(_\d+)?|AdamWeightDecayOptimizer(_\d+)?)$"
     r"|^_CHECKPOINTABLE_OBJECT_GRAPH$|^save_counter"
 )
-# The scope of a layer norm that is not shared, without the group, and its number.
+# The scope of an unshared layer norm, without the group, and its number.
 _OWN_NORM = re.compile(
     r"(?:.+/group_\d+(?:_\d+)?/)?(.+)/layer_normalization(?:_(\d+))?/(?:gamma|beta)"
 )
@@ -87,8 +87,8 @@ _BERT = Names(
         "mlm_head/layer_norm": "cls/predictions/transform/LayerNorm",
     },
 )
-# The feed-forward's output stands under `intermediate`, and layer norms carry default
-# scope names.
+# The feed-forward's output is below `intermediate`, and layer norms have default scope
+# names.
 _ALBERT = dataclasses.replace(
     _BERT,
     scope="bert/encoder/transformer/group_{group}/inner_group_{inner}",
@@ -120,14 +120,9 @@ def matches(path: str, names: set[str], config: dict | None) -> bool:
 
 
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
-    """Opens a folder or a checkpoint's prefix.
+    """Opens a folder or a checkpoint's prefix; `config` replaces the config there.
 
-    Args:
-        path: str. The folder or prefix.
-        config: `AlbertConfig` or None. Used instead of the config in the folder.
-
-    Raises:
-        DataError: If there is not exactly one checkpoint, or it is damaged.
+    Raises `DataError` if there is not exactly one checkpoint, or it is damaged.
     """
     prefix = path if is_prefix(path) else _find_prefix(path)
     folder = os.path.dirname(prefix) if is_prefix(path) else path
@@ -157,12 +152,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """Writes a checkpoint, its config and its vocabulary.
 
-    Args:
-        checkpoint: `Checkpoint`. What to write.
-        out: `FolderWriter`. Destination.
-
-    Raises:
-        UsageError: If the original cannot express the model.
+    Raises `UsageError` if the original cannot express the model.
     """
     is_electra = checkpoint.config.family == tf1_electra.FAMILY
     _check_expressible(checkpoint)
@@ -259,8 +249,8 @@ def _latest(folder: str, names: list[str]) -> list[str]:
     """Returns the checkpoint that the file `checkpoint` names, if it is listed."""
     where = files.join(folder, "checkpoint")
     text = files.read_text(where) if files.exists(where) else ""
-    found = re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE)
-    latest = os.path.basename(found[1]) if found else None
+    match = re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE)
+    latest = os.path.basename(match[1]) if match else None
     return [name for name in names if name == latest]
 
 
@@ -293,9 +283,9 @@ def read_tensors(prefix: str) -> dict[str, Tensor]:
 def _check_data(prefix: str) -> None:
     folder, base = os.path.split(prefix)
     data = re.compile(re.escape(base) + r"\.data-\d{5}-of-(\d{5})$")
-    found = [m for m in map(data.match, files.list_folder(folder or ".")) if m]
-    if not found or len(found) != int(found[0][1]):
-        raise ValueError(f"found {len(found)} of its data files")
+    data_files = [m for m in map(data.match, files.list_folder(folder or ".")) if m]
+    if not data_files or len(data_files) != int(data_files[0][1]):
+        raise ValueError(f"found {len(data_files)} of its data files")
 
 
 def _line(error: Exception) -> str:
@@ -324,14 +314,14 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
 
 
 def _vocabularies(folder: str) -> list[str]:
-    """Returns the vocabularies of a folder, below it if there is none in it."""
+    """Returns the vocabularies of a folder, or else of its subfolder `assets`."""
     for place in ("", "assets"):
         where = files.join(folder, place) or "."
         listed = files.list_folder(where) if files.is_folder(where) else ()
-        found = [n for n in listed if n.endswith(".model") or n == "vocab.txt"]
-        if found:
-            found.sort(key=lambda name: name not in _VOCABULARIES)
-            return [os.path.join(place, name) for name in found]
+        vocabularies = [n for n in listed if n.endswith(".model") or n == "vocab.txt"]
+        if vocabularies:
+            vocabularies.sort(key=lambda name: name not in _VOCABULARIES)
+            return [os.path.join(place, name) for name in vocabularies]
     return []
 
 
@@ -346,7 +336,7 @@ def _head(theirs: dict[str, Tensor]) -> str | None:
 
 
 def _write_head(checkpoint: Checkpoint, out: FolderWriter) -> None:
-    """Writes what the names of the tensors do not show of a head, if anything."""
+    """Writes properties of a head that the tensors' names do not show, if any."""
     values = {
         "labels": checkpoint.labels,
         "problem_type": checkpoint.problem_type,
@@ -359,14 +349,10 @@ def _write_head(checkpoint: Checkpoint, out: FolderWriter) -> None:
 
 
 def _read_head(checkpoint: Checkpoint, folder: str) -> None:
-    """Adds what the file of the head says to a checkpoint, if there is one.
+    """Adds the values of the head's file to a checkpoint, if there is one.
 
-    Args:
-        checkpoint: `Checkpoint`. With the head that the names of its tensors show.
-        folder: str. Folder of the checkpoint.
-
-    Raises:
-        DataError: If the file is damaged, or does not fit the tensors.
+    The head must be the one that the tensors' names show. Raises `DataError` if the
+    file is damaged, or does not fit the tensors.
     """
     path = files.join(folder, _HEAD_FILE)
     if not files.exists(path):
@@ -374,14 +360,14 @@ def _read_head(checkpoint: Checkpoint, folder: str) -> None:
     values = files.read_json(path)
     shown = checkpoint.head
     fitting = _CLASSIFIERS if shown in _CLASSIFIERS else (shown,)
-    known = f"one of {', '.join(map(str, fitting))} by the tensors' names"
-    rule, name = f"{path}: head must be {known}", values.get("head")
-    require(name in fitting, rule, name, error=DataError)
+    expected = f"one of {', '.join(map(str, fitting))} by the tensors' names"
+    demand, name = f"{path}: head must be {expected}", values.get("head")
+    require(name in fitting, demand, name, error=DataError)
     checkpoint.set_head(values, path)
 
 
 def _with_own_norms(layers: dict[str, str], config: AlbertConfig) -> dict[str, str]:
-    """Returns the names with layer norms that are not shared, which Keras numbers."""
+    """Returns the names with unshared layer norms, which Keras numbers."""
     layers = {k: v for k, v in layers.items() if "_norm_" not in k}
     entered = dict.fromkeys(config.group_numbers(), -1)
     for number, row in enumerate(config.layer_table()):
@@ -406,13 +392,11 @@ def _with_own_norms(layers: dict[str, str], config: AlbertConfig) -> dict[str, s
 def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[Row]:
     """Returns the rows of the encoder and its heads, in the original's names.
 
-    Args:
-        config: `AlbertConfig`.
-        head: str or None. Head whose weights are named; the masked LM's are in every
-            table. A classifier of texts, tokens or choices has the same names.
+    The masked LM's weights are in every table. Classifiers of texts, tokens or choices
+    have the same names.
     """
-    known = f"{NAME} names only the families {', '.join(_FAMILIES)} and electra"
-    require(config.family in _FAMILIES, known, config.family)
+    expected = f"{NAME} names only the families {', '.join(_FAMILIES)} and electra"
+    require(config.family in _FAMILIES, expected, config.family)
     names, has_shared_norms = _FAMILIES[config.family], config.share_layer_norm
     if config.family == "albert":
         config = as_groups(config, "tf1", "original")
@@ -452,20 +436,20 @@ def _without_scope(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _own_norms(names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the layer norms that are not shared by their scope, in Keras's order."""
-    found: dict[str, set[tuple[int, str]]] = {}
+    """Returns the unshared layer norms by their scope, in Keras's order."""
+    by_scope: dict[str, set[tuple[int, str]]] = {}
     for name in names:
         if norm := _OWN_NORM.fullmatch(name):
             numbered = (int(norm[2] or 0), name.rpartition("/")[0])
-            found.setdefault(norm[1], set()).add(numbered)
-    return {scope: [norm for _, norm in sorted(found[scope])] for scope in found}
+            by_scope.setdefault(norm[1], set()).add(numbered)
+    return {scope: [norm for _, norm in sorted(by_scope[scope])] for scope in by_scope}
 
 
 def _numbered(stored: Mapping[str, Tensor], standard: list[str]) -> dict[str, Tensor]:
-    """Gives layer norms that are not shared their standard names.
+    """Gives unshared layer norms their standard names.
 
-    Keras numbered them over the whole graph, with all that was built before; within a
-    layer the lower number is the attention's. See google-research/albert issue 241.
+    Keras numbered them over the whole graph, including everything built before; within
+    a layer the lower number is the attention's. See google-research/albert issue 241.
     """
     new, norms = {}, _own_norms(stored)
     for scope, names in _own_norms(standard).items():

@@ -2,10 +2,10 @@
 
 One checkpoint of pretraining holds two models. The discriminator is `electra/…` with
 `discriminator_predictions/…`. The generator is `generator/…` with
-`generator_predictions/…`; the embeddings are those of the discriminator, except if they
-were trained untied, and so is the encoder, if one net was trained for both. There is
-no file with the sizes: the shapes show all but the number of heads, which the original
-derives from `hidden_size`.
+`generator_predictions/…`; it uses the discriminator's embeddings unless they were
+trained untied, and the discriminator's encoder if one net was trained for both. There
+is no file with the sizes: the shapes show all but the number of heads, which the
+original derives from `hidden_size`.
 """
 
 import re
@@ -37,23 +37,21 @@ _HEAD_SIZE = 64
 # The exact function, unlike BERT's.
 ACTIVATIONS = ("gelu",)
 _EMBEDDINGS = "backbone/embeddings/"
-# What fine-tuning adds: layers of each task.
+# Layers that fine-tuning adds for each task.
 _TASKS = re.compile(r"task_specific/([^/]+)/")
 _KERNEL = ("/kernel", "/bias")
 _NORM = ("/gamma", "/beta")
 
 
 def matches(theirs: Mapping[str, Tensor]) -> bool:
-    """Returns whether the tensors of a checkpoint are those of an ELECTRA."""
+    """Returns whether the tensors of a checkpoint belong to an ELECTRA."""
     return f"{_MAIN}/embeddings/word_embeddings" in theirs
 
 
 def name_table(scope: str, embeddings: str) -> Names:
     """Returns the names of a net and of both heads.
 
-    Args:
-        scope: str. That of the encoder, `"electra"` or `"generator"`.
-        embeddings: str. That of the embeddings.
+    The scopes of the encoder and of the embeddings are `"electra"` or `"generator"`.
     """
     return Names(
         tables=f"{embeddings}/embeddings/{{}}",
@@ -80,17 +78,12 @@ def read(
 ) -> Checkpoint:
     """Returns the discriminator of a checkpoint, with its generator if it has one.
 
-    Args:
-        format: str. Name of the format.
-        path: str. What is read, as the user gave it.
-        folder: str. Folder of the checkpoint.
-        theirs: mapping. The tensors by the names in the file.
-        config: `AlbertConfig` or None. Config of the net whose sizes it has.
-        no_weights: compiled pattern. Finds the names of what is not a weight.
+    Raises `DataError` if the sizes do not follow from the shapes, and `UsageError` if
+    the config belongs to another model.
 
-    Raises:
-        DataError: If the sizes do not follow from the shapes.
-        UsageError: If the config is that of another model.
+    Args:
+        config: `AlbertConfig` or None. Config of the net whose sizes it has.
+        no_weights: compiled pattern. Matches the names of entries that are not weights.
     """
     heads = {
         head: {n for n in theirs if n.startswith(stem) and not no_weights.search(n)}
@@ -113,7 +106,7 @@ def read(
     }
     if config is not None and config not in configs.values():
         raise UsageError(f"{path}: config: {_misfit(config, sizes[_MAIN])}")
-    # Everything is the discriminator's but what only the generator reads.
+    # Everything belongs to the discriminator except what only the generator reads.
     left, twin = dict(theirs), None
     if has_both:
         rows = _rows(configs[_GENERATOR], scope, tables)
@@ -156,8 +149,8 @@ def _sizes(
     shapes = []
     for name in (*tables, kernel):
         shape = theirs[name].shape if name in theirs else ()
-        rule = f"{path}: the sizes follow from {name}, which must have two dimensions"
-        require(len(shape) == 2, rule, shape, error=DataError)
+        demand = f"{path}: the sizes follow from {name}, which must have two dimensions"
+        require(len(shape) == 2, demand, shape, error=DataError)
         shapes.append(shape)
     return {
         "vocab_size": shapes[0][0],
@@ -173,14 +166,9 @@ def _sizes(
 def _find_config(
     path: str, folder: str, net: str, sizes: dict[str, int], given: AlbertConfig | None
 ) -> AlbertConfig:
-    """Returns the config of a net: the given one, the one we wrote, or by the shapes.
+    """Returns the config of a net: `given` if it fits, the one we wrote, or by shapes.
 
-    Args:
-        path: str. What is read, for errors.
-        folder: str. Folder of the checkpoint.
-        net: str. `"electra"` or `"generator"`.
-        sizes: dict. Its sizes.
-        given: `AlbertConfig` or None. Taken if it is that of this net.
+    The net is `"electra"` or `"generator"`; `path` is used in errors.
     """
     if given is not None and not _misfit(given, sizes):
         return given
@@ -203,23 +191,23 @@ def _config_name(net: str) -> str:
 
 
 def _misfit(config: AlbertConfig, sizes: dict[str, int]) -> str:
-    """Returns what in a config contradicts the tensors; empty if it fits them."""
+    """Returns the contradiction between a config and the tensors; empty if they fit."""
     plain = config.replace(sharing="none", inner_group_num=1)
     if config.layer_table() != plain.layer_table():
         return f"sharing must be 'none', received {config.sharing!r}"
     for name, value in {"family": FAMILY, **sizes}.items():
-        if (found := getattr(config, name)) != value:
-            return f"{name} must be {value!r} by the tensors, received {found!r}"
+        if (value_here := getattr(config, name)) != value:
+            return f"{name} must be {value!r} by the tensors, received {value_here!r}"
     return ""
 
 
 def _leave_out_tasks(checkpoint: Checkpoint) -> None:
-    """Moves the layers of tasks to what is left out, and says so."""
-    found = {name: _TASKS.match(name) for name in checkpoint.unknown}
-    tasks = sorted({match[1] for match in found.values() if match})
+    """Moves the layers of tasks to the dropped names, and adds a note."""
+    matches_of = {name: _TASKS.match(name) for name in checkpoint.unknown}
+    tasks = sorted({match[1] for match in matches_of.values() if match})
     if tasks:
-        checkpoint.unknown = [name for name in found if not found[name]]
-        checkpoint.dropped += [name for name in found if found[name]]
+        checkpoint.unknown = [name for name in matches_of if not matches_of[name]]
+        checkpoint.dropped += [name for name in matches_of if matches_of[name]]
         checkpoint.notes.append(
             f"{checkpoint.format}: fine-tuned on {', '.join(tasks)}; the encoder is "
             "read, the layers of the task are left out, as the heads here have others"
@@ -229,27 +217,26 @@ def _leave_out_tasks(checkpoint: Checkpoint) -> None:
 def tensors_of(checkpoint: Checkpoint, format: str) -> dict[str, Tensor]:
     """Returns the tensors of a model, and of its generator, by the original's names.
 
-    Raises:
-        UsageError: If the original cannot express a net.
+    Raises `UsageError` if the original cannot express a net.
     """
-    known = (None, _DISCRIMINATOR, _MASKED_LM)
-    rule = (
+    heads = (None, _DISCRIMINATOR, _MASKED_LM)
+    need = (
         f"{format}: the original's heads for tasks have other layers; of an ELECTRA it "
         "stores a discriminator, a masked_lm and the encoder (--head=none)"
     )
-    require(checkpoint.head in known, rule, checkpoint.head)
+    require(checkpoint.head in heads, need, checkpoint.head)
     result = _renamed(checkpoint, format, _MAIN, _MAIN)
     _note_heads(checkpoint, _MAIN, checkpoint.config, format)
     twin = checkpoint.generator
     if twin is None:
         return result
-    rule = f"{format}: the generator's hidden_act must be {ACTIVATIONS[0]!r}"
+    need = f"{format}: the generator's hidden_act must be {ACTIVATIONS[0]!r}"
     has_act = twin.config.hidden_act in ACTIVATIONS
-    require(has_act, rule, twin.config.hidden_act)
-    rule = f"{format}: both nets read one vocabulary; the generator's vocab_size must "
-    rule += f"be {checkpoint.config.vocab_size}"
+    require(has_act, need, twin.config.hidden_act)
+    need = f"{format}: both nets read one vocabulary; the generator's vocab_size must "
+    need += f"be {checkpoint.config.vocab_size}"
     same_size = twin.config.vocab_size == checkpoint.config.vocab_size
-    require(same_size, rule, twin.config.vocab_size)
+    require(same_size, need, twin.config.vocab_size)
     scope = _MAIN if _are_equal(checkpoint, twin, "backbone/") else _GENERATOR
     tables = _MAIN if _are_equal(checkpoint, twin, _EMBEDDINGS) else _GENERATOR
     if tables == _GENERATOR and twin.config.has_embedding_projection:
@@ -275,7 +262,7 @@ def _renamed(
 def _note_heads(
     checkpoint: Checkpoint, net: str, config: AlbertConfig, format: str
 ) -> None:
-    """Notes a number of heads that the original would not guess."""
+    """Adds a note if the original would derive another number of heads."""
     heads, D = max(1, config.hidden_size // _HEAD_SIZE), config.hidden_size
     if config.num_attention_heads != heads:
         checkpoint.notes.append(
@@ -286,7 +273,7 @@ def _note_heads(
 
 
 def _are_equal(first: Checkpoint, second: Checkpoint, stem: str) -> bool:
-    """Returns whether the tensors whose names begin with a stem are the same bits."""
+    """Returns whether the tensors with a prefix are equal bit for bit."""
     names = {name for name in first.tensors if name.startswith(stem)}
     others = {name for name in second.tensors if name.startswith(stem)}
     return names == others and all(
@@ -297,7 +284,7 @@ def _are_equal(first: Checkpoint, second: Checkpoint, stem: str) -> bool:
 
 
 def write_configs(checkpoint: Checkpoint, out: FolderWriter) -> None:
-    """Writes what the shapes do not show, such as heads and dropout, for this package.
+    """Writes sizes that the shapes do not show, such as heads, for this package.
 
     The original has no such files, and ignores them.
     """

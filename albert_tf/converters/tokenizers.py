@@ -28,7 +28,7 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
 
 SPIECE = AlbertTokenizer.file_name
-# Options that a command has flags for.
+# Options with flags in the commands.
 _FLAGS = ("do_lower_case", "keep_accents")
 
 
@@ -41,42 +41,34 @@ def attach_tokenizer(
     """Lets a checkpoint build the tokenizer of a folder, if the folder has one.
 
     Args:
-        checkpoint: `Checkpoint`.
-        folder: str.
-        names: iterable of str. Files that may hold it; the first that exists is taken.
+        names: iterable of str. Files that may hold it; the first existing one is used.
         options: dict or None. Its options, where None is the default of an option;
-            default: those that files in the folder say.
+            by default, the options stored in the folder.
     """
     options = stored_options(folder) if options is None else options
     options = {name: value for name, value in options.items() if value is not None}
     checkpoint.tokenizer_options = options
-    if found := find_file(folder, names):
-        checkpoint.tokenizer = lambda: read_tokenizer(found, options)
+    if path := find_file(folder, names):
+        checkpoint.tokenizer = lambda: read_tokenizer(path, options)
 
 
 def write_file(
     tokenizer: Tokenizer, names: Mapping[str, str], format: str, out: FolderWriter
 ) -> None:
-    """Writes a tokenizer's file under the name that a format has for it, and options.
+    """Writes a tokenizer's file under the format's own name for it, and its options.
 
-    Args:
-        tokenizer: `Tokenizer`.
-        names: mapping. From a class's `file_name` to the format's name.
-        format: str. Name of the format, for the error.
-        out: `FolderWriter`. Destination.
-
-    Raises:
-        UsageError: If the tokenizer is of a kind that the format cannot store.
+    `names` maps a class's `file_name` to the format's name. Raises `UsageError` if the
+    format cannot store this kind of tokenizer.
     """
     if tokenizer.file_name not in names:
         raise UsageError(
             f"{format} stores tokenizers with a file {' or '.join(names)} only, "
             f"received {type(tokenizer).__name__}"
         )
-    # Its readers would take their text for words.
+    # Readers of the format would take the text of added tokens for words.
     added = [token["content"] for token in tokenizer.added_tokens]
-    rule = f"{format} cannot store added tokens; write albert_tf's format"
-    require(not added, rule, *added[:1])
+    expected = f"{format} cannot store added tokens; write albert_tf's format"
+    require(not added, expected, *added[:1])
     out.write(names[tokenizer.file_name], tokenizer.model)
     out.write_json(OPTION_FILE, library_options(tokenizer))
 
@@ -106,13 +98,13 @@ def write_library_config(
 ) -> None:
     """Writes `tokenizer_config.json` for the tokenizer's files in a folder.
 
-    It names no class if all of transformers' classes would give other ids: without a
+    No class is named if all of transformers' classes would give other ids: without a
     `tokenizer.json` they lack the digit-comma rule and a second separator.
     """
     has_segments = tokenizer.pair_separators == 1
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     kind = {}
-    # Theirs has one separator whatever the file says.
+    # Their class has one separator whatever the file says.
     if isinstance(tokenizer, WordPieceTokenizer) and has_segments:
         kind["tokenizer_class"] = "BertTokenizer"
     elif os.path.exists(os.path.join(out.path, ByteBPETokenizer.file_name)):
@@ -141,35 +133,34 @@ def choose_tokenizer(
 ) -> Tokenizer:
     """Returns the tokenizer to use with the weights of a checkpoint.
 
+    Raises `UsageError` if the user's tokenizer or an option contradicts the checkpoint,
+    and `DataError` if there is no tokenizer, or a file is not a tokenizer.
+
     Args:
         checkpoint: `Checkpoint`. Its own tokenizer is the default.
-        tokenizer: `Tokenizer`, path or None. A tokenizer given by the user; a path is
-            loaded with the options that the checkpoint has.
-        do_lower_case: bool or None. Option to set if the checkpoint does not say it.
+        tokenizer: `Tokenizer`, path or None. A path is loaded with the options of the
+            checkpoint.
+        do_lower_case: bool or None. Option to set if the checkpoint does not have it.
         keep_accents: bool or None. The same.
-
-    Raises:
-        UsageError: If the given tokenizer or an option contradicts the checkpoint.
-        DataError: If neither is there, or a file is not a tokenizer.
     """
     stored = checkpoint.tokenizer_options
-    known = {name: stored[name] for name in OPTIONS if name in stored}
+    recorded = {name: stored[name] for name in OPTIONS if name in stored}
     values = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     options = {name: value for name, value in values.items() if value is not None}
-    check_options(options, known, checkpoint.path)
-    stored.update(options)  # by which its own tokenizer is built
+    check_options(options, recorded, checkpoint.path)
+    stored.update(options)  # its own tokenizer is built with them
     if tokenizer is None:
         chosen = checkpoint.make_tokenizer()
     elif isinstance(tokenizer, Tokenizer):
         chosen = tokenizer
     else:
-        chosen = load_tokenizer(tokenizer, **{**known, **options})
+        chosen = load_tokenizer(tokenizer, **{**recorded, **options})
     if tokenizer is not None and checkpoint.tokenizer is not None:
         _check_same(chosen, checkpoint)
     config = chosen.get_config()
     if chosen is tokenizer:
-        given = {name: config[name] for name in _FLAGS if name in config}
-        check_options(given, known, checkpoint.path)
+        own_options = {name: config[name] for name in _FLAGS if name in config}
+        check_options(own_options, recorded, checkpoint.path)
     if any(config.get(name, value) != value for name, value in options.items()):
         chosen = chosen.with_options(**options)
     warn_if_small(chosen, checkpoint.config.vocab_size)
@@ -178,13 +169,10 @@ def choose_tokenizer(
 
 
 def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
-    """Refuses a tokenizer whose ids mean other tokens than the checkpoint's.
+    """Raises `UsageError` if a tokenizer's ids mean other tokens than the checkpoint's.
 
     Content decides, not names. A file that a format had to rewrite has another digest
     but the same tokens at the same ids.
-
-    Raises:
-        UsageError: If the two differ.
     """
     own = checkpoint.make_tokenizer()
     if tokenizer.sha256 == own.sha256 or tokenizer.vocabulary == own.vocabulary:

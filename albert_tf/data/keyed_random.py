@@ -29,10 +29,9 @@ def mix(value: int) -> int:
 
 
 class KeyedRandom:
-    """Draws numbers that depend only on a key and on how many were drawn before.
+    """Draws numbers that depend only on a key and on the number of earlier draws.
 
-    Args:
-        *key: ints, such as seed, purpose and document number.
+    The key consists of ints, such as seed, purpose and document number.
     """
 
     __slots__ = ("_state",)
@@ -57,7 +56,7 @@ class KeyedRandom:
         return low + (self.bits() * (high - low + 1) >> 64)
 
     def heads(self, count: int) -> int:
-        """Returns how many of `count` fair coins show heads."""
+        """Returns the number of heads among `count` tosses of a fair coin."""
         total = 0
         while count > 0:
             used = min(count, 64)
@@ -67,16 +66,12 @@ class KeyedRandom:
 
 
 def row_keys(seed: int, epochs, examples, xp):
-    """Returns one key per example.
+    """Returns one key per example, uint64 `[B]`.
 
     Args:
-        seed: int. Seed of the run.
         epochs: int64 `[B]`. Epoch of each example.
         examples: int64 `[B]`. Index of each example in its data set.
         xp: `masking.ops.NUMPY` or `masking.ops_graph.TENSORFLOW`.
-
-    Returns:
-        uint64 `[B]`.
     """
     key = mix((seed + _GOLDEN) & _WORD)
     for part in (epochs, examples):
@@ -87,14 +82,11 @@ def row_keys(seed: int, epochs, examples, xp):
 def draws(keys, purpose: int, index, xp):
     """Draws uniform integers.
 
+    Returns int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
+
     Args:
-        keys: uint64 `[B]`, from `row_keys`.
         purpose: int. One of the constants above.
         index: int32 `[B, N]` or `[N]`, not negative.
-        xp: The array operations.
-
-    Returns:
-        int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
     """
     stream = _mix_array(_add(keys, mix(purpose), xp), xp)[:, None]
     step = xp.array(index, "uint64") * xp.array([_GOLDEN], "uint64")
@@ -111,7 +103,7 @@ def fractions(drawn, xp):
 
 
 def threshold(probability: float) -> int:
-    """Returns the number that a draw is below with the given probability."""
+    """Returns the bound that a draw is below with the given probability."""
     return round(probability * 2**NUM_BITS)
 
 

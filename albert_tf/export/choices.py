@@ -2,7 +2,7 @@
 
 Legend: `B` questions, `K` choices, `R` rows, one per choice; `T` sequence.
 
-Rows are those of `tasks.multiple_choice`, which Python's `MultipleChoice` uses.
+Rows are encoded as in `tasks.multiple_choice`, which Python's `MultipleChoice` uses.
 """
 
 import tensorflow as tf
@@ -20,17 +20,16 @@ from albert_tf.tasks import saved
 from albert_tf.text import inputs_graph
 from albert_tf.text.tokenizer_graph import as_utf8
 
-# Instead of minus infinity, which JSON does not have.
+# Used instead of minus infinity, which JSON does not have.
 _NO_TOKEN = -1
 NO_CHOICE = -1e9
 
 
 def choice_options(model: AlbertMultipleChoice) -> dict[str, int | bool]:
-    """Returns what decides on the rows besides their length, as in fine-tuning.
+    """Returns the options that determine rows besides their length, as in fine-tuning.
 
-    Returns:
-        dict with `max_qa_length`, the maximum number of tokens of a question with a
-        choice, and `fills_blanks`, whether a choice replaces each `_` of its question.
+    These are `max_qa_length`, the maximum number of tokens of a question with a choice,
+    and `fills_blanks`, whether a choice replaces each `_` of its question.
     """
     task = saved.task_of(model, model.head, None)
     return {
@@ -52,14 +51,14 @@ def make_choice_signatures(
     int32 `[B, K, T]`, `[B, K]`, `[B, K, T]`; a length of 0 is no choice.
 
     All return `probabilities` and `logits` `[B, K]`, 0 and -1e9 where there is no
-    choice, and `index` int32 `[B]`, the first of the likeliest choices. Those that take
-    strings also return `choice` `[B]`.
+    choice, and `index` int32 `[B]`, the first of the most probable choices. Signatures
+    that take strings also return `choice` `[B]`.
     """
     options = choice_options(model)
     tokenizer, length = text_inputs.tokenizer, text_inputs.max_seq_length
 
     def score(inputs):
-        """Returns the logit of each row, as of the choices of one question."""
+        """Returns the logit of each row, treating rows as choices of one question."""
         return model({k: v[None] for k, v in inputs.items()}, training=False)[0]
 
     def counted(context, question, choices, num_choices):
@@ -118,14 +117,12 @@ def choice_rows(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Returns both segments of each row, ragged int32 `[R, None]`.
 
-    They are those of `tasks.multiple_choice`.
+    The rows equal the ones of `tasks.multiple_choice`; see also `choice_options`.
 
     Args:
-        text_inputs: `TextInputs`.
         contexts, questions: string `[B]`.
         choices: string `[B, K]`.
         is_choice: bool `[B, K]`.
-        max_qa_length, fills_blanks: See `choice_options`.
     """
     tokenize = text_inputs.graph_tokenizer
     # Byte-level BPE has no normalization.
@@ -135,7 +132,7 @@ def choice_rows(
     most = min(max_qa_length, room)
     question_of = tf.where(is_choice)[:, 0]
     first = tokenize(normalize(text_inputs.shortened(contexts)))
-    # Of a question with its choice, the last tokens are kept.
+    # The last tokens of a question with its choice are used.
     questions, choices = (
         normalize(text_inputs.shortened(texts, keep_end=True))
         for texts in (questions, tf.boolean_mask(choices, is_choice))
@@ -155,8 +152,8 @@ def choice_rows(
     ids = in_steps(encode, tf.ones_like(choices, tf.int32), nothing)
     second = tf.RaggedTensor.from_tensor(ids, padding=_NO_TOKEN)
     first = tf.gather(first[:, :room], question_of)
-    kept = tf.minimum(first.row_lengths(), room - second.row_lengths())
-    return inputs_graph.first_tokens(first, kept), second
+    sizes = tf.minimum(first.row_lengths(), room - second.row_lengths())
+    return inputs_graph.first_tokens(first, sizes), second
 
 
 def _second_texts(questions, choices, fills_blanks: bool) -> tf.Tensor:
@@ -172,9 +169,9 @@ def _second_texts(questions, choices, fills_blanks: bool) -> tf.Tensor:
 def _filled(parts: tf.RaggedTensor, choices: tf.Tensor) -> tf.Tensor:
     """Joins the parts of each question by its choice.
 
-    Of many blanks only the last ones are filled, and what is before them is left out:
-    a question of blanks with a long choice would fill the memory, and of the text the
-    last tokens alone are read.
+    Of many blanks, only the last ones are filled, and the text before them is left out:
+    a question of blanks with a long choice would fill the memory, and only the last
+    tokens of the text are read.
     """
     row_of, num_rows = parts.value_rowids(), parts.nrows()
     place = tf.range(tf.size(row_of, tf.int64))
@@ -183,9 +180,9 @@ def _filled(parts: tf.RaggedTensor, choices: tf.Tensor) -> tf.Tensor:
     fills = tf.where(is_last, 0, tf.gather(tf.strings.length(choices), row_of))
     sizes = tf.cast(tf.strings.length(parts.values) + fills, tf.int64)
     before = tf.concat([[0], tf.cumsum(sizes)], 0)
-    kept = tf.gather(before, ends) - before[1:] < MAX_TEXT_BYTES
-    values, row_of = tf.boolean_mask(parts.values, kept), tf.boolean_mask(row_of, kept)
-    fill = tf.where(tf.boolean_mask(is_last, kept), "", tf.gather(choices, row_of))
+    read = tf.gather(before, ends) - before[1:] < MAX_TEXT_BYTES
+    values, row_of = tf.boolean_mask(parts.values, read), tf.boolean_mask(row_of, read)
+    fill = tf.where(tf.boolean_mask(is_last, read), "", tf.gather(choices, row_of))
     pieces = tf.strings.join([values, fill])
     return tf.strings.unsorted_segment_join(pieces, row_of, num_rows)
 

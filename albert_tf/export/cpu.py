@@ -1,4 +1,4 @@
-"""Knows whether this machine's CPU computes bfloat16 itself.
+"""Detects whether this machine's CPU computes bfloat16 natively.
 
 Measured with oneDNN limited to older instructions: without them, an exported bfloat16
 model was 3.7 times slower than float32, and with AVX2 alone oneDNN aborted the process.
@@ -16,7 +16,7 @@ _NEEDS = "bfloat16 needs a CPU with AVX512_BF16 or AMX_BF16"
 
 
 def flags() -> frozenset[str]:
-    """Returns the instruction sets of an x86 CPU; empty if they are not known."""
+    """Returns the instruction sets of an x86 CPU; empty if they are unknown."""
     try:
         with _CPU_INFO.open() as file:
             line = next((line for line in file if line.startswith("flags")), "")
@@ -26,29 +26,24 @@ def flags() -> frozenset[str]:
 
 
 def has_bfloat16() -> bool:
-    """Returns whether the CPU is known to compute bfloat16 itself."""
+    """Returns whether the CPU is known to compute bfloat16 natively."""
     return bool(flags() & _NATIVE)
 
 
 def check(precision: str, will_run: bool) -> None:
-    """Warns if a model of a precision will be slow here, and stops what may abort.
+    """Warns if a model of a precision will be slow here, and rejects what may abort.
 
-    Args:
-        precision: str. "float32" or "bfloat16".
-        will_run: bool. Whether the model is about to be run.
-
-    Raises:
-        UsageError: If the model is to be run, in bfloat16, on an x86 CPU without
-            AVX-512: oneDNN may end the process, and no caller could catch that.
+    Raises `UsageError` if `will_run` and the precision is bfloat16 on an x86 CPU
+    without AVX-512: oneDNN may end the process, and no caller could catch that.
     """
-    found = flags()
-    if precision == "float32" or found & _NATIVE:
+    sets = flags()
+    if precision == "float32" or sets & _NATIVE:
         return
-    if not found:
+    if not sets:
         logging.warning("%s; cannot tell what this machine has", _NEEDS)
         return
     require(
-        "avx512f" in found or not will_run,
+        "avx512f" in sets or not will_run,
         f"precision: {_NEEDS} to run the warm-up requests, because without AVX-512 "
         "oneDNN may abort the process, received a CPU without AVX-512. Export on "
         "another machine, or without requests (warmup_batch_sizes empty)",

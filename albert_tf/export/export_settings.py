@@ -10,14 +10,14 @@ from albert_tf.export.server_files import MAX_BATCH_SIZE
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.settings import setting
 
-# What each runtime other than TensorFlow's can be given.
+# Quantizations of each runtime other than TensorFlow's.
 QUANTIZATIONS = {
     "litert": ("none", "float16", "dynamic_int8"),
     "onnx": ("none", "dynamic_int8"),
     "openvino": ("none", "bfloat16", "int8_weights"),
 }
 FORMATS = ("saved_model", *QUANTIZATIONS)
-# Packages that writing and running such a model need.
+# Packages that are needed to write and run such a model.
 PACKAGES = {
     "litert": ("tensorflow",),
     "onnx": ("onnx", "onnxruntime", "tf2onnx"),
@@ -25,13 +25,20 @@ PACKAGES = {
 }
 _OF_RUNTIMES = ("quantization", "eval_file", "max_accuracy_drop")
 _OF_SAVED_MODELS = (
-    *("version", "server_files", "precision", "exit", "exits_curve", "null_threshold"),
-    *("n_best_size", "top_k", "warmup_batch_sizes"),
+    "version",
+    "server_files",
+    "precision",
+    "exit",
+    "exits_curve",
+    "null_threshold",
+    "n_best_size",
+    "top_k",
+    "warmup_batch_sizes",
 )
 
 
 def check_packages(format: str) -> None:
-    """Raises a `UsageError` if a package that a runtime needs is not installed."""
+    """Raises `UsageError` if a package that a runtime needs is not installed."""
     for package in PACKAGES[format]:
         require(
             importlib.util.find_spec(package),
@@ -40,15 +47,15 @@ def check_packages(format: str) -> None:
 
 
 def check_quantization(format: str, quantization: str) -> None:
-    """Raises a `UsageError` if a runtime has no such quantization."""
-    known = QUANTIZATIONS[format]
-    message = f"quantization: must be one of {', '.join(known)} for {format}"
-    require(quantization in known, message, quantization)
+    """Raises `UsageError` if a runtime has no such quantization."""
+    names = QUANTIZATIONS[format]
+    message = f"quantization: must be one of {', '.join(names)} for {format}"
+    require(quantization in names, message, quantization)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """What is exported, as what, and where to.
+    """The model to export, its form and its destination.
 
     Attributes:
         model: Model folder or checkpoint of any known format.
@@ -67,8 +74,8 @@ class ExportSettings:
         warmup_batch_sizes: Batch sizes of warm-up requests; may be empty.
         server_files: Also write models.config, batching.config, Dockerfile and
             kserve.yaml next to output_dir; needs --version.
-        precision: Of a SavedModel. bfloat16 needs CPUs with AVX512_BF16 or AMX_BF16
-            where the model is served.
+        precision: Precision of a SavedModel. bfloat16 needs CPUs with AVX512_BF16 or
+            AMX_BF16 where the model is served.
         exit: Stop early, text classifiers only: entropy:H (stop once the entropy of the
             probabilities, in nats, is below H), patience:K (once K layers in a row have
             agreed with the one before) or layers:N (after N layers).
@@ -133,9 +140,9 @@ class ExportSettings:
         else:
             check_quantization(self.format, self.quantization)
         for field in dataclasses.fields(self):
-            given = getattr(self, field.name) != field.default
+            is_set = getattr(self, field.name) != field.default
             message = f"{field.name}: only with --format={wanted}"
-            require(not given or field.name not in others, message)
+            require(not is_set or field.name not in others, message)
 
     @property
     def runtime_options(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The manifest of a SavedModel: its files, their digests, the operations it may run.
 
-The operations on the list are those that the models of this package need
+The list holds the operations that the models of this package need
 (`saved_model_test.py` exports them), and others that also only compute, which another
 version of Keras may choose instead.
 """
@@ -20,7 +20,7 @@ from albert_tf.text import sentencepiece
 FILE = "assets.extra/manifest.json"
 MODEL_FILE = "saved_model.pb"
 _SENTENCEPIECE = "SentencepieceOp"
-_CALLABLE = "__saved_model"  # what the loader adds for itself begins like this
+_CALLABLE = "__saved_model"  # prefix of entries that the loader adds for itself
 
 _ALLOWED = """
     # What the models compute with.
@@ -64,29 +64,19 @@ def read_saved_model(path: str | os.PathLike) -> saved_model_pb2.SavedModel:
     data = files.read_bytes(file)
     try:
         return saved_model_pb2.SavedModel.FromString(data)
-    except Exception as e:  # The parser's error has no public name.
+    except Exception as e:  # the parser's error has no public name
         raise DataError(f"{file}: not a SavedModel: {e}") from None
 
 
 def check_operations(path: str | os.PathLike) -> set[str]:
-    """Checks that a SavedModel contains only allowed operations.
+    """Returns the operations of a SavedModel; raises `DataError` if one is not allowed.
 
     A SavedModel is a program: it can read and write files when it is loaded or run.
-    Models of this package need few operations. Operations that access files or Python
-    are rejected, and so are those that a stock TensorFlow Serving does not have (from
+    Models of this package need few operations. Rejected are operations that access
+    files or Python, operations that a stock TensorFlow Serving does not have (from
     TensorFlow Text, all its versions have the operations of one SentencePiece model
-    and `NormalizeUTF8`) and functions that require XLA, which servers refuse. A
+    and `NormalizeUTF8`), and functions that require XLA, which servers refuse. A
     SentencePiece model must be one that SentencePiece reads safely.
-
-    Args:
-        path: str or path. The folder.
-
-    Returns:
-        set of str. The operations in the SavedModel.
-
-    Raises:
-        DataError: If the SavedModel contains another operation or a damaged
-            SentencePiece model.
     """
     saved_model = read_saved_model(path)
     graphs = [meta_graph.graph_def for meta_graph in saved_model.meta_graphs]
@@ -94,50 +84,43 @@ def check_operations(path: str | os.PathLike) -> set[str]:
     nodes = [node for graph in graphs for node in graph.node]
     nodes += [node for one in functions for node in one.node_def]
     # Calls of the graph's own functions are listed under the functions' names.
-    found = {node.op for node in nodes} - {one.signature.name for one in functions}
-    strangers = ", ".join(sorted(found - ALLOWED_OPS))
-    rule = f"{path}: operations that are not allowed: {strangers}"
-    require(not strangers, rule, error=DataError)
+    operations = {node.op for node in nodes} - {one.signature.name for one in functions}
+    strangers = ", ".join(sorted(operations - ALLOWED_OPS))
+    expected = f"{path}: operations that are not allowed: {strangers}"
+    require(not strangers, expected, error=DataError)
     for model in {n.attr["model"].s for n in nodes if n.op == _SENTENCEPIECE}:
         sentencepiece.check(model, files.join(path, MODEL_FILE))
     for one in functions:
-        rule = f"{path}: {one.signature.name} is jit-compiled, which a default "
-        rule += "TensorFlow Serving refuses"
-        require(not one.attr["_XlaMustCompile"].b, rule, error=DataError)
-    return found
+        expected = f"{path}: {one.signature.name} is jit-compiled, which a default "
+        expected += "TensorFlow Serving refuses"
+        require(not one.attr["_XlaMustCompile"].b, expected, error=DataError)
+    return operations
 
 
 def write_manifest(out: folders.FolderWriter, content: dict[str, Any]) -> None:
-    """Writes a manifest of all files in a folder.
+    """Writes a manifest of a folder that is otherwise complete.
 
-    Args:
-        out: `FolderWriter`. The folder, complete except for the manifest.
-        content: dict. Further entries of the manifest.
+    `content` has further entries of the manifest.
     """
     out.write_json(FILE, {"files": list_files(out.path), **content})
 
 
 def list_files(root: str | os.PathLike) -> dict[str, dict[str, Any]]:
     """Returns the size and sha256 of all files but the manifest, by relative path."""
-    found = files.digests_of(root)
-    found.pop(FILE, None)
-    names = sorted(found, key=lambda name: name.split("/"))
-    return {name: {k: found[name][k] for k in ("sha256", "size")} for name in names}
+    digests = files.digests_of(root)
+    digests.pop(FILE, None)
+    names = sorted(digests, key=lambda name: name.split("/"))
+    return {name: {k: digests[name][k] for k in ("sha256", "size")} for name in names}
 
 
 def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]:
     """Compares an exported folder with its manifest, and checks what it can do.
 
-    Nothing in the folder is run. The manifest shows that the files are those of one
-    export, not whose: who can change the files can write another manifest. `sha256`,
-    kept elsewhere, excludes this.
+    Nothing in the folder is run. The manifest shows that the files are from one export,
+    but not from whose: anyone who can change the files can write another manifest.
+    `sha256`, the expected digest of the manifest, kept elsewhere, excludes this.
 
-    Args:
-        path: str or path. The folder, local or remote.
-        sha256: str or None. Expected digest of the manifest.
-
-    Returns:
-        dict. The manifest's content.
+    Returns the content of the manifest.
 
     Raises:
         UsageError: If `sha256` is not the digest of any file.
@@ -149,34 +132,34 @@ def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]
     path = os.fspath(path).rstrip("/")
     file = files.join(path, FILE)
     is_whole = not files.exists(files.join(path, folders.INCOMPLETE))
-    rule = f"{path}: incomplete, its upload was interrupted; repeat it"
-    require(is_whole, rule, error=DataError)
+    need = f"{path}: incomplete, its upload was interrupted; repeat it"
+    require(is_whole, need, error=DataError)
     content = files.read_json(file)
     if sha256 is not None:
-        rule = f"sha256: expected 64 hexadecimal digits, received {sha256}"
-        require(re.fullmatch("[0-9a-fA-F]{64}", sha256), rule)
-        found = files.digest_of(file)["sha256"]
-        rule = f"{file}: expected sha256 {sha256}, found {found}"
-        require(found == sha256.lower(), rule, error=DataError)
+        need = f"sha256: expected 64 hexadecimal digits, received {sha256}"
+        require(re.fullmatch("[0-9a-fA-F]{64}", sha256), need)
+        actual = files.digest_of(file)["sha256"]
+        need = f"{file}: expected sha256 {sha256}, found {actual}"
+        require(actual == sha256.lower(), need, error=DataError)
     listed = _listed(file, content)
     problems = "; ".join(_differences(path, listed))
-    rule = f"{path}: not what was exported: {problems}"
-    require(not problems, rule, error=DataError)
+    need = f"{path}: not what was exported: {problems}"
+    require(not problems, need, error=DataError)
     is_same = sorted(check_operations(path)) == content.get("operations")
-    rule = f"{file}: lists other operations than {MODEL_FILE}"
-    require(is_same, rule, error=DataError)
+    need = f"{file}: lists other operations than {MODEL_FILE}"
+    require(is_same, need, error=DataError)
     for meta_graph in read_saved_model(path).meta_graphs:
         # The loader passes these files to the graph.
         for name in (asset.filename for asset in meta_graph.asset_file_def):
             is_listed = f"assets/{name}" in listed and not _leaves(name)
-            rule = f"{files.join(path, MODEL_FILE)}: reads an asset that is not in the "
-            require(is_listed, f"{rule}manifest: {name!r}", error=DataError)
-        found = {
+            need = f"{files.join(path, MODEL_FILE)}: reads an asset that is not in the "
+            require(is_listed, f"{need}manifest: {name!r}", error=DataError)
+        actual = {
             name: {key: _spec(info) for key, info in signature.inputs.items()}
             for name, signature in _signatures(meta_graph)
         }
-        rule = f"{file}: lists other signatures than {MODEL_FILE}"
-        require(found == content.get("signatures"), rule, error=DataError)
+        need = f"{file}: lists other signatures than {MODEL_FILE}"
+        require(actual == content.get("signatures"), need, error=DataError)
     return content
 
 
@@ -194,10 +177,9 @@ def describe(path: str | os.PathLike) -> list[str]:
 
 
 def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the files that a manifest lists.
+    """Returns the files that a manifest lists, all of them inside the folder.
 
-    Raises:
-        DataError: If it is not a manifest, or names a file outside the folder.
+    Raises `DataError` for another name, or if it is not a manifest.
     """
     try:
         listed = {
@@ -207,8 +189,8 @@ def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DataError(f"{file}: not the manifest of an exported model") from None
     for name in listed:
-        rule = f"{file}: names a file outside the folder: {name!r}"
-        require(not _leaves(name), rule, error=DataError)
+        expected = f"{file}: names a file outside the folder: {name!r}"
+        require(not _leaves(name), expected, error=DataError)
     return listed
 
 
@@ -218,22 +200,22 @@ def _leaves(name: str) -> bool:
 
 
 def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Yields each file that is not as listed, and how it differs."""
+    """Yields a description of each file that differs from the list."""
     remote = files.is_remote(path)
-    found = set(files.tree(path)) - {FILE}
+    present = set(files.tree(path)) - {FILE}
     root = os.path.realpath(path)
 
     def is_link(name: str) -> bool:
-        # What a link leads to can be exchanged after the check.
+        # The target of a link can be exchanged after the check.
         where = os.path.realpath(files.join(path, name))
         return not remote and where != os.path.join(root, name)
 
     if is_link(FILE):
         yield f"{FILE} is a link"
-    for name in sorted(found | set(listed)):
+    for name in sorted(present | set(listed)):
         if name not in listed:
             yield f"{name} was added"
-        elif name not in found:
+        elif name not in present:
             yield f"{name} is missing"
         elif is_link(name):
             yield f"{name} is a link"
@@ -242,8 +224,8 @@ def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> list[tuple[str, Any]]:
-    found = sorted(meta_graph.signature_def.items())
-    return [(name, value) for name, value in found if not name.startswith(_CALLABLE)]
+    entries = sorted(meta_graph.signature_def.items())
+    return [(name, value) for name, value in entries if not name.startswith(_CALLABLE)]
 
 
 def _spec(info: meta_graph_pb2.TensorInfo) -> str:

@@ -1,7 +1,7 @@
-"""Cuts questions and their texts into rows, and reads candidates out of the outputs.
+"""Cuts questions and their texts into rows, and extracts candidates from the outputs.
 
-The rows are those of `tasks.squad_features`, with bounded work, and the
-candidates those of `tasks.squad_answers`, before they are compared as texts.
+The rows are cut as in `tasks.squad_features`, with bounded work, and the candidates are
+found as in `tasks.squad_answers`, before they are compared as texts.
 
 Legend: `B` questions, `R` rows (windows), `T` sequence, `n` candidates of a row, `M` of
 all rows, `P` tokens of all texts.
@@ -22,13 +22,13 @@ from albert_tf.heads import HEADS
 from albert_tf.text import inputs_graph
 from albert_tf.text.tokenizer_graph import TokensWithOffsets
 
-# A server batches the questions of many clients: the work for one must be bounded.
+# A server batches the questions of many clients, so the work for one must be bounded.
 MAX_WINDOWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Answering:
-    """How questions are answered, which is fixed when a model is exported.
+    """The options of answering questions, which are fixed when a model is exported.
 
     Attributes:
         max_seq_length, doc_stride, max_query_length, n_best_size, max_answer_length,
@@ -60,7 +60,7 @@ class Windows(NamedTuple):
     """The rows of `B` questions, in order.
 
     Attributes:
-        inputs: dict of int32 `[R, T]`. What the model reads.
+        inputs: dict of int32 `[R, T]`. Model inputs.
         context: `TokensWithOffsets`. The tokens of the texts.
         question: int64 `[R]`. Index of each row's question, ascending.
         shift: int64 `[R]`. Column `t` of the row has the token `t + shift` of `P`.
@@ -85,7 +85,7 @@ def cut_windows(
 ) -> Windows:
     """Cuts questions and their texts, strings `[B]`; any bytes are accepted.
 
-    Of a text, the first `MAX_TEXT_BYTES` and `MAX_WINDOWS` are read.
+    The first `MAX_TEXT_BYTES` and `MAX_WINDOWS` of a text are read.
     """
     query = text_inputs.graph_tokenizer(text_inputs.shortened(question))
     context = offsets(tf.strings.substr(context, 0, MAX_TEXT_BYTES))
@@ -156,14 +156,8 @@ class Candidates(NamedTuple):
 def run_model(
     model: keras.Model, inputs: dict[str, tf.Tensor], answering: Answering
 ) -> RowCandidates:
-    """Runs a model over rows, a few at a time.
-
-    Args:
-        model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
-        inputs: dict of int32 `[R, T]`.
-        answering: `Answering`.
-    """
-    # As many columns as candidates are chosen from.
+    """Runs a model over rows, inputs int32 `[R, T]`, a few at a time."""
+    # Candidates are chosen from at least this many columns.
     least = tf.minimum(answering.n_best_size, tf.shape(inputs[features.TOKEN_IDS])[1])
     if HEADS[head_of(model)].has_beam:
         count = model.start_n_top * model.end_n_top
@@ -186,9 +180,8 @@ def read_outputs(
     """Returns the candidates of rows.
 
     Args:
-        outputs: dict. What the model returns for the rows.
         padding_mask: int32 `[R, T]`.
-        n_best_size: int. Number of starts and of ends, of the 2-logit head.
+        n_best_size: int. Number of starts and of ends, for the 2-logit head.
     """
     if "start_log_probs" in outputs:
         names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
@@ -199,13 +192,13 @@ def read_outputs(
         scores = (tf.cast(score, tf.float64) for score in scores)
         return RowCandidates(starts, ends, *scores)
     most = tf.minimum(n_best_size, tf.shape(padding_mask)[1])
-    found = []
+    chosen = []
     for name in ("start_logits", "end_logits"):
         logits = tf.cast(tf.cast(outputs[name], tf.float32), tf.float64)
         logits = tf.where(padding_mask == 1, logits, -float("inf"))
-        # The earlier position on a tie.
-        found.append((logits[:, 0], *tf.math.top_k(logits, most)))
-    (first_cls, first, starts), (last_cls, last, ends) = found
+        # On a tie, the earlier position comes first.
+        chosen.append((logits[:, 0], *tf.math.top_k(logits, most)))
+    (first_cls, first, starts), (last_cls, last, ends) = chosen
     columns = (
         tf.repeat(starts, most, 1),
         tf.tile(ends, [1, most]),
@@ -215,24 +208,18 @@ def read_outputs(
     return RowCandidates(*columns, first_cls + last_cls)
 
 
-def select(found: RowCandidates, windows: Windows, most: int) -> Candidates:
-    """Returns the candidates that lie in their window, best first.
-
-    Args:
-        found: `RowCandidates`.
-        windows: `Windows`. Those of the rows.
-        most: int. Tokens of an answer, at most.
-    """
+def select(row_candidates: RowCandidates, windows: Windows, most: int) -> Candidates:
+    """Returns candidates of at most `most` tokens within their windows, best first."""
     begin, stop = windows.begin[:, None], (windows.begin + windows.size)[:, None]
-    start = tf.cast(found.starts, tf.int64) + windows.shift[:, None]
-    end = tf.cast(found.ends, tf.int64) + windows.shift[:, None]
+    start = tf.cast(row_candidates.starts, tf.int64) + windows.shift[:, None]
+    end = tf.cast(row_candidates.ends, tf.int64) + windows.shift[:, None]
     fits = (start >= begin) & (end < stop) & (start <= end)
     fits &= end - start < most
     owner = _owners(windows)
     row = tf.range(tf.size(windows.question, tf.int64))[:, None]
     fits &= tf.gather(owner, tf.where(fits, start, 0)) == row
     question = windows.question[:, None] + tf.zeros_like(start)
-    columns = (question, start, end, found.first + found.last)
+    columns = (question, start, end, row_candidates.first + row_candidates.last)
     question, start, end, score = (tf.boolean_mask(c, fits) for c in columns)
     # Both sorts are stable: by question, then by score, then as they were found.
     order = tf.argsort(score, direction="DESCENDING", stable=True)
@@ -248,7 +235,7 @@ def null_scores(found: RowCandidates, windows: Windows, count: tf.Tensor) -> tf.
 def _owners(windows: Windows) -> tf.Tensor:
     """Returns the row that gives each token the most context, int64 `[P + 1]`.
 
-    See `squad_features.max_context`. One entry more, so that there is one.
+    See `squad_features.max_context`. The additional entry avoids an empty tensor.
     """
     total = tf.size(windows.context.ids.values, tf.int64) + 1
     held = tf.RaggedTensor.from_row_lengths(
@@ -261,6 +248,6 @@ def _owners(windows: Windows) -> tf.Tensor:
     value = tf.cast(tf.minimum(left, size - 1 - left), tf.float64)
     value += 0.01 * tf.cast(size, tf.float64)
     best = tf.gather(tf.math.unsorted_segment_max(value, token, total), token)
-    # The first one on a tie.
+    # On a tie, the first row is used.
     best_rows = tf.where(value == best, row, row.dtype.max)
     return tf.math.unsorted_segment_min(best_rows, token, total)

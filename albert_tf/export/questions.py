@@ -42,38 +42,32 @@ _HASHES = ((2147483647, 1000003), (2147483629, 998244353))
 
 
 def answering_of(
-    model: keras.Model, max_seq_length: int | None, given: Mapping[str, Any]
+    model: keras.Model, max_seq_length: int | None, options: Mapping[str, Any]
 ) -> Answering:
-    """Returns how a model answers, by default as `QuestionAnswerer` with the model.
+    """Returns the options of answering, by default as in `QuestionAnswerer`.
 
-    Args:
-        model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
-        max_seq_length: int or None. Maximum length of a row.
-        given: mapping. Other fields of `Answering` to change.
-
-    Raises:
-        UsageError: If the sizes leave no room for a text, or an option is unknown.
+    Raises `UsageError` if the sizes leave no room for a text, or an option is unknown.
     """
     task = saved.task_of(model, head_of(model), None)
-    given = {name: value for name, value in given.items() if value is not None}
-    known = [field.name for field in dataclasses.fields(Answering)][1:]
-    unknown = ", ".join(str(name) for name in given if name not in known)
-    rule = f"answering: expected options among {', '.join(known)}, received {unknown}"
-    require(not unknown, rule)
+    options = {name: value for name, value in options.items() if value is not None}
+    fields = [field.name for field in dataclasses.fields(Answering)][1:]
+    unknown = ", ".join(str(name) for name in options if name not in fields)
+    need = f"answering: expected options among {', '.join(fields)}, received {unknown}"
+    require(not unknown, need)
     if max_seq_length is not None:
-        given["max_seq_length"] = max_seq_length
+        options["max_seq_length"] = max_seq_length
     try:
-        checked(given, Answering)
+        checked(options, Answering)
     except DataError as e:
         raise UsageError(f"answering: {e}") from None
     names = {field.name for field in dataclasses.fields(Answering)} - {"unanswerable"}
     recorded = {name: getattr(task.options, name) for name in names}
-    may_lack = "null_threshold" in given or saved.may_lack_answers(task)
-    answering = Answering(**{"unanswerable": may_lack, **recorded, **given})
+    may_lack = "null_threshold" in options or saved.may_lack_answers(task)
+    answering = Answering(**{"unanswerable": may_lack, **recorded, **options})
     special = 4 if model.config.num_segments == 1 else 3
     if not getattr(model, "task", None):
         answering = squad_features.with_room(answering, special)
-        answering = dataclasses.replace(answering, **given)
+        answering = dataclasses.replace(answering, **options)
     squad_features.check_options(answering, special)
     threshold = answering.null_threshold
     is_number = threshold == threshold
@@ -90,29 +84,23 @@ def make_question_signatures(
       probability), `start` and `end` (int32: the characters of the context, counted as
       code points), all `[B]`, and the same of the best answers in order,
       `n_best_answers`, `n_best_scores`, `n_best_starts` and `n_best_ends` `[B, K]`,
-      filled up with "", 0, -1 and -1. "There is no answer" is "" from 0 to 0. If texts
+      padded with "", 0, -1 and -1. "There is no answer" is "" from 0 to 0. If texts
       may have no answer, also `null_score` `[B]`: a question is answered if this is
       not above the threshold of the manifest.
-    * `tokens(token_ids, lengths, segment_ids)`: what the model returns for rows
+    * `tokens(token_ids, lengths, segment_ids)`: outputs of the model for rows
       `[CLS] question [SEP] text [SEP]`, `start_logits` and `end_logits` `[B, T]`, or of
       the beam head `start_log_probs` and `start_index` `[B, S]`, `end_log_probs` and
       `end_index` `[B, S * E]`, and `cls_logits` `[B]`.
 
-    Args:
-        model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
-        text_inputs: `TextInputs`.
-        answering: `Answering`.
-
-    Raises:
-        UsageError: If the graph cannot do what the tokenizer does.
+    Raises `UsageError` if the graph cannot do what the tokenizer does.
     """
     is_beam = HEADS[head_of(model)].has_beam
     offsets = text_inputs.tokenizer.graph_offsets
 
     def answer(question, context):
         windows = cut_windows(text_inputs, offsets, answering, question, context)
-        found = run_model(model, windows.inputs, answering)
-        return answers_of(found, windows, answering, is_beam)
+        row_candidates = run_model(model, windows.inputs, answering)
+        return answers_of(row_candidates, windows, answering, is_beam)
 
     def tokens(token_ids, lengths, segment_ids):
         rows = token_inputs(model.config, token_ids, lengths, segment_ids)
@@ -132,27 +120,20 @@ def make_question_signatures(
     return {"serving_default": answer, "tokens": tokens}
 
 
-def answers_of(found, windows, answering: Answering, is_beam: bool):
-    """Returns the answers of questions.
-
-    Args:
-        found: `RowCandidates`.
-        windows: `Windows`.
-        answering: `Answering`.
-        is_beam: bool. Whether the candidates are those of the beam head.
-    """
+def answers_of(row_candidates, windows, answering: Answering, is_beam: bool):
+    """Returns the answers of questions, from the `RowCandidates` of their `Windows`."""
     context = windows.context
     count = context.codes.nrows()
-    # Of the 2-logit head's list, "no answer" is the only empty text.
+    # In the list of the 2-logit head, "no answer" is the only empty text.
     with_empty = is_beam or not answering.unanswerable
-    candidates = select(found, windows, answering.max_answer_length)
+    candidates = select(row_candidates, windows, answering.max_answer_length)
     answers = distinct(
         candidates, context, count, answering.n_best_size, with_empty=with_empty
     )
     if not answering.unanswerable:
         ranked = rank_answerable(answers)
     else:
-        null = null_scores(found, windows, count)
+        null = null_scores(row_candidates, windows, count)
         rank = rank_beams if is_beam else rank_logits
         ranked = rank(answers, null, answering.null_threshold)
     return outputs(answers, ranked, context.codes, has_null=answering.unanswerable)
@@ -165,7 +146,7 @@ class Found(NamedTuple):
         score: float64 `[B, K]`.
         start: int64 `[B, K]`. First of the `n` characters.
         end: int64 `[B, K]`. The one after the last.
-        count: int64 `[B]`. Number of answers; what follows has no meaning.
+        count: int64 `[B]`. Number of answers; later entries have no meaning.
     """
 
     score: tf.Tensor
@@ -175,12 +156,12 @@ class Found(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """What is answered.
+    """The ranking of the answers.
 
     Attributes:
         score: float64 `[B, K]`. Probability of each answer.
         count: int64 `[B]`. Number of answers.
-        place: int64 `[B]`. Rank of "no answer"; the answers from there on follow it.
+        place: int64 `[B]`. Rank of "no answer"; answers from that rank on follow it.
         none: float64 `[B]`. Probability of "no answer".
         null: float64 `[B]`. Its null score.
     """
@@ -203,8 +184,6 @@ def distinct(
     """Returns the best candidates with different texts.
 
     Args:
-        candidates: `Candidates`.
-        context: `TokensWithOffsets`. The texts.
         count: int64. B.
         most: int. K.
         with_empty: bool. Whether a text without characters counts.
@@ -225,11 +204,11 @@ def distinct(
     counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, count)
     rank = tf.range(tf.size(owner, tf.int64))
     rank -= tf.gather(tf.cumsum(counts, exclusive=True), owner)
-    # Python drops empty texts from the list after it was cut.
-    kept = rank < most
+    # Python drops empty texts after the list was cut.
+    is_kept = rank < most
     if not with_empty:
-        kept &= tf.gather(start < end, first)
-    first = tf.boolean_mask(first, kept)
+        is_kept &= tf.gather(start < end, first)
+    first = tf.boolean_mask(first, is_kept)
     owner = tf.gather(question, first)
     counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, count)
 
@@ -246,7 +225,7 @@ def rank_answerable(found: Found) -> Ranked:
     """Ranks answers where every text has one (SQuAD 1.1)."""
     score = _softmax(found.score)
     nothing = tf.zeros_like(score[:, 0])
-    # "No answer" is given only where nothing was found.
+    # "No answer" is returned only if no answer was found.
     place = tf.cast(found.count > 0, tf.int64) * score.shape[1]
     return Ranked(score, found.count, place, nothing, nothing)
 
@@ -254,10 +233,8 @@ def rank_answerable(found: Found) -> Ranked:
 def rank_beams(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
     """Ranks the answers of the beam head and "no answer".
 
-    Args:
-        found: `Found`.
-        null: float64 `[B]`. The logit of "no answer".
-        threshold: float. A question is answered if its null score is not above it.
+    `null` is the logit of "no answer", float64 `[B]`. A question is answered if its
+    null score is not above the threshold.
     """
     none = tf.sigmoid(tf.maximum(null, -700.0))
     score = _softmax(found.score) * (1 - none)[:, None]
@@ -269,15 +246,13 @@ def rank_beams(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
 def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
     """Ranks the answers of the 2-logit head and "no answer" (SQuAD 2.0).
 
-    Args:
-        found: `Found`. Without empty texts.
-        null: float64 `[B]`. The logits of `[CLS]`.
-        threshold: float. A question is answered if its null score is not above it.
+    No text of the answers is empty. `null` is the sum of the logits of `[CLS]`, float64
+    `[B]`. A question is answered if its null score is not above the threshold.
     """
     most = found.score.shape[1]
     best = tf.where(found.count > 0, found.score[:, 0], _IMPOSSIBLE)
     odds = null - best
-    # "No answer" is one of the candidates, if it is among the best.
+    # "No answer" is one of the candidates if it is among the best.
     before = tf.reduce_sum(tf.cast(found.score >= null[:, None], tf.int64), 1)
     listed = before < most
     count = tf.minimum(found.count, most - tf.cast(listed, tf.int64))
@@ -288,7 +263,7 @@ def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
     score, none = score[:, :most], score[:, most]
     none = tf.where(listed, none, score[:, 0] * tf.exp(tf.minimum(odds, 0.0)))
     if most == 1:
-        # A list of one, which is "no answer".
+        # A list of one entry, which is "no answer".
         only = (count == 0) & (found.count > 0)
         score = tf.where(only[:, None], tf.exp(tf.minimum(-odds, 0.0))[:, None], score)
         count = found.count
@@ -298,13 +273,9 @@ def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
 
 
 def outputs(found: Found, ranked: Ranked, codes: tf.RaggedTensor, has_null: bool):
-    """Returns what the signature answers.
+    """Returns the outputs of the signature.
 
-    Args:
-        found: `Found`.
-        ranked: `Ranked`. Of the same answers.
-        codes: ragged int32 `[B, None]`. The characters of the texts.
-        has_null: bool. Whether to return the null score.
+    `codes` is ragged int32 `[B, None]`, the characters of the texts.
     """
     most = found.score.shape[1]
     slot = tf.range(most, dtype=tf.int64)
@@ -337,7 +308,7 @@ def outputs(found: Found, ranked: Ranked, codes: tf.RaggedTensor, has_null: bool
 
 
 def _placed(score, count, answered, none, null) -> Ranked:
-    """Puts "no answer" first, or behind the answer by its score, last on a tie."""
+    """Puts "no answer" first, or behind answers by its score, last on a tie."""
     slot = tf.range(score.shape[1], dtype=tf.int64)
     above = (score >= none[:, None]) & (slot > 0) & (slot < count[:, None])
     behind = 1 + tf.reduce_sum(tf.cast(above, tf.int64), 1)
@@ -352,7 +323,7 @@ def _softmax(scores: tf.Tensor) -> tf.Tensor:
 
 
 def _stripped(codes: tf.Tensor, start, end):
-    """Leaves white space at both ends of parts of texts out, as `str.strip`."""
+    """Strips white space at both ends of parts of texts, like `str.strip`."""
     word = ~is_space(codes)
     before = counts_before(word)
     places = tf.concat([tf.where(word)[:, 0], [tf.size(codes, tf.int64)]], 0)
@@ -363,10 +334,10 @@ def _stripped(codes: tf.Tensor, start, end):
 
 
 def _keys(codes: tf.RaggedTensor, start, end) -> tf.Tensor:
-    """Returns numbers that differ if parts of texts differ, int64 `[M]`.
+    """Returns numbers, int64 `[M]`, that differ if parts of texts differ.
 
-    Two hashes of 31 bits each: a comparison of all texts could cost a thousand times
-    more. Different texts have the same number once in 10^18 pairs.
+    There are two hashes of 31 bits each: a comparison of all texts could cost a
+    thousand times more. Different texts have the same number in one of 10^18 pairs.
     """
     rows = codes.value_rowids()
     place = tf.range(tf.size(rows, tf.int64)) - tf.gather(codes.row_starts(), rows)
@@ -377,7 +348,7 @@ def _keys(codes: tf.RaggedTensor, start, end) -> tf.Tensor:
         sums = tf.cumsum(values * _power(base, place, prime) % prime)
         sums = tf.concat([[0], sums], 0)
         part = (tf.gather(sums, end) - tf.gather(sums, start)) % prime
-        # As if every part began at the last place.
+        # Normalized as if every part began at the last place.
         part = part * _power(base, MAX_TEXT_BYTES - origin, prime) % prime
         key = key * prime + part
     return key

@@ -1,9 +1,9 @@
 """Runs a model over any number of rows, a few of similar length at a time.
 
-One request may need many rows: it has many texts, a long text is tagged in several,
-every choice of a question has its own. All of them at once would fill the memory of a
-server and fail the other requests of the batch, too. And rows are padded to the longest
-of their step: a long one would make many short ones long.
+One request may need many rows: it has many texts, a long text is tagged in several
+rows, or every choice of a question has its own row. All of them at once would fill the
+memory of a server and also fail the other requests of the batch. Rows are padded to the
+longest of their step, so a long row would lengthen many short ones.
 
 Legend: `R` rows, `T` sequence, `n` rows of a step, `V` values of all rows.
 """
@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from albert_tf import features
 
-# Rows of a step, and their tokens: attention maps of 100 MB in base.
+# Rows of a step, and their tokens; attention maps then need 100 MB in base.
 ROWS = 32
 _TOKENS = 4096
-# A step with fewer tokens takes rows of any length: in it, calls count, not tokens.
+# A step with fewer tokens takes rows of any length: its time depends on the calls.
 _FEW_TOKENS = 512
-# Rows have lengths that are multiples of this; each shape has its cost.
+# Row lengths are multiples of this, because each new shape has a cost.
 _MULTIPLE = 16
 
 
@@ -38,11 +38,9 @@ def in_steps(
         answer: callable. From the indices of rows, int32 `[n]`, and a width that holds
             them to a structure of tensors, `[n, ...]`.
         lengths: int32 `[R]`. Tokens of each row, at least 1; `R` may be 0.
-        nothing: The answer of no rows, with the shapes of the others but for their
-            length.
-        counts: int `[R]` or None. Number of values that a row has in its answers, which
-            then are `[V, ...]`. Default: one.
-        rows: int. Rows of a step, at most.
+        nothing: The answer for zero rows, with the same shapes except for the length.
+        counts: int `[R]` or None. Number of values of each row in its answers, which
+            are then `[V, ...]`. Default: one.
     """
     num_rows = tf.size(lengths)
     # Of rows of equal length, the first one comes first.
@@ -68,7 +66,7 @@ def in_steps(
         step,
         (tf.constant(0), nothing),
         shape_invariants=(tf.TensorShape([]), shapes),
-        # Steps at the same time would need the memory that they are to save.
+        # Parallel steps would need the memory that stepping is meant to save.
         parallel_iterations=1,
     )
     if counts is not None:
@@ -97,7 +95,7 @@ def run_padded(
             tensors, `[n, ...]`.
         inputs: dict of int32 `[R, T]`.
         nothing, counts: As for `in_steps`.
-        least: int. Columns that every step has at least; `T` if answers have them.
+        least: int. Minimum number of columns of a step; `T` if answers have them.
         **by_row: Other values, `[R, ...]`, to pass on.
     """
     lengths = tf.maximum(tf.reduce_sum(inputs[features.PADDING_MASK], 1), least)

@@ -28,7 +28,7 @@ from albert_tf.text.load import OPTION_FILE, library_options
 from albert_tf.text.tokenizer import Tokenizer
 
 EXAMPLE = "example.py"
-# What a single text is to each input of the example.
+# Expression of the example for each input, given a single text.
 _VALUES = {
     features.TOKEN_IDS: "row",
     features.SEGMENT_IDS: "row * 0",
@@ -36,11 +36,11 @@ _VALUES = {
     features.MASK_POSITIONS: "row[:, :1] * 0 + 1",
     features.P_MASK: "row * 0",
 }
-# Rows and tokens with which the speed is measured.
+# Numbers of rows and tokens at which speed is measured.
 _BATCH_SIZES, _NUM_TOKENS = (1, 8), 128
-# Runs are repeated until both are reached, or the number alone.
+# Runs are repeated until both limits are reached, or the larger number of runs.
 _SECONDS, _FEW_RUNS, _MANY_RUNS = 0.5, 2, 20
-# What the exact forms may differ by from Keras: sums in another order.
+# Tolerated differences of the exact forms from Keras, due to the order of sums.
 _TOLERANCE = {"none": 1e-4, "float16": 2e-2}
 
 
@@ -58,33 +58,26 @@ def export_for_runtime(
     """Writes a folder with a model for LiteRT, onnxruntime or OpenVINO.
 
     None of them has the operations of SentencePiece, so the model takes token ids
-    (`TokensGraph` says which inputs and outputs it has). Beside it are the tokenizer,
-    a manifest with what was measured, and `example.py`, which runs it without
-    TensorFlow. A batch must not be empty.
+    (`TokensGraph` describes the inputs and outputs). The folder also contains the
+    tokenizer, a manifest with the measurements, and `example.py`, which runs the model
+    without TensorFlow. A batch must not be empty. Returns the path of the folder.
+    Raises `UsageError` if the folder exists, a package is not installed, or an argument
+    does not fit the model, and `DataError` if the model cannot be converted, or its
+    outputs differ.
 
     Args:
-        model: keras.Model. Any model of this package.
         path: str or path. The folder to write, local or remote.
         format: str. `"litert"`, `"onnx"` or `"openvino"`.
-        tokenizer: `Tokenizer`. The one the model was trained with.
-        labels: Sequence of str. Names of a classifier's labels. Default: those it was
-            saved with.
+        labels: Sequence of str. Names of a classifier's labels. Default: the names it
+            was saved with.
         max_seq_length: int. Length to cut texts to, for the manifest. Default: the
             length of fine-tuning, or else the model's maximum.
         quantization: str. One of `settings.QUANTIZATIONS[format]`: `"none"` (float32),
             `"float16"` (weights), `"bfloat16"` (products, where the processor can),
             `"dynamic_int8"` (weights, and the products in integers), `"int8_weights"`.
         check: callable or None. Called with a function that runs the written model,
-            before the folder appears; what it returns goes into the manifest, and what
-            it raises ends the export with nothing written.
-
-    Returns:
-        str. Path of the folder.
-
-    Raises:
-        UsageError: If the folder exists, a package is not installed, or an argument
-            does not fit the model.
-        DataError: If the model cannot be converted, or does not compute what it did.
+            before the folder appears; its result goes into the manifest, and an
+            error that it raises ends the export with nothing written.
     """
     saved_model.check_backend()
     runtime = find_runtime(format, quantization)
@@ -117,11 +110,11 @@ def export_for_runtime(
 def _write_model(
     runtime: Runtime, graph: TokensGraph, folder: str, quantization: str
 ) -> Run:
-    """Writes the model and returns what runs it."""
+    """Writes the model and returns a function that runs it."""
     try:
         runtime.write(graph, folder, quantization)
         return runtime.runner(folder, quantization)
-    except Exception as error:  # The converters' own have no public names.
+    except Exception as error:  # the converters' own errors have no public names
         reason = str(error).strip().partition("\n")[0][:300] or type(error).__name__
         raise DataError(
             f"{type(graph.model).__name__} cannot be written as {runtime.name}: "
@@ -134,8 +127,7 @@ def _difference(
 ) -> float:
     """Returns the largest difference from Keras for random tokens of two lengths.
 
-    Raises:
-        DataError: If it is larger than the number format explains.
+    Raises `DataError` if it is larger than the number format explains.
     """
     rng = np.random.default_rng(0)
     worst = 0.0
@@ -144,7 +136,7 @@ def _difference(
         expected, got = graph.outputs(batch), run(batch)
         for name, values in expected.items():
             values = keras.ops.convert_to_numpy(values)
-            # The ends of a beam belong to starts, whose order a rounding may change.
+            # The ends of a beam belong to starts, whose order may change by rounding.
             if values.dtype.kind == "f" and name != "end_log_probs":
                 error = np.abs(got[name] - values).max() / max(1.0, values.std())
                 worst = float(np.maximum(worst, error))  # keeps NaN, unlike max()
@@ -166,14 +158,9 @@ def make_example(
 ) -> str:
     """Returns a program that answers a text with the files of the folder.
 
-    Classifiers print labels and scores; other models, whose answers take more than a
-    text or more than ten lines, the shapes of their outputs.
-
-    Args:
-        runtime: `Runtime`.
-        graph: `TokensGraph`. The model.
-        tokenizer: `Tokenizer`. Of the folder.
-        content: mapping. Of the manifest.
+    Classifiers print labels and scores; other models, whose answers take more than one
+    text or more than ten lines, the shapes of their outputs. `content` is the
+    manifest's.
     """
     is_json = tokenizer.file_name.endswith(".json")
     return fill(
@@ -193,12 +180,9 @@ def make_example(
 
 
 def _speed(graph: TokensGraph, run: Run, length: int) -> dict[str, Any]:
-    """Returns the time per row at some batch sizes, and on what it was measured.
+    """Returns the time per row at some batch sizes, and the machine it was measured on.
 
-    Args:
-        graph: `TokensGraph`. The model before it was written.
-        run: callable. Runs the written model.
-        length: int. Maximum length of a row; longer ones than 128 are not measured.
+    Rows have at most `length` tokens, and at most 128.
     """
     tokens = min(_NUM_TOKENS, length)
     rng = np.random.default_rng(0)
@@ -206,7 +190,7 @@ def _speed(graph: TokensGraph, run: Run, length: int) -> dict[str, Any]:
     times = {}
     for rows in _BATCH_SIZES:
         batch = graph.random_batch(rows, tokens, rng, full=True)
-        run(batch)  # The first run also prepares the later ones.
+        run(batch)  # the first run also prepares the later ones
         seconds: list[float] = []
         while len(seconds) < _FEW_RUNS or (
             sum(seconds) < _SECONDS and len(seconds) < _MANY_RUNS

@@ -1,4 +1,4 @@
-"""Runtimes other than TensorFlow's: what they compute, how models are written and run.
+"""Runtimes other than TensorFlow's: how models are written and run in each.
 
 None of them has the operations of SentencePiece, so a model takes token ids.
 
@@ -26,25 +26,22 @@ from albert_tf.heads import find
 from albert_tf.models.tensorflow import fast_forward
 
 SIGNATURE = "serving_default"
-# Threads with which exported models are checked and measured.
+# Number of threads for checking and measuring exported models.
 NUM_THREADS = 2
 _ONNX_OPSET = 17
-# Matrices with fewer weights than these are not worth a scale.
+# Matrices with fewer weights are not worth a scale.
 _FEW = 1024
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 class TokensGraph:
-    """A model as a function of whole numbers.
+    """A model as a function of integers.
 
     Its inputs are int32 and of any size: `token_ids`, `segment_ids` and `padding_mask`
     `[B, T]` (`[B, K, T]` for multiple choice), for masked LMs also `mask_positions`
-    `[B, P]`, for the beam head `p_mask` `[B, T]`. Its outputs are those of the Keras
+    `[B, P]`, for the beam head `p_mask` `[B, T]`. Its outputs equal the Keras
     model; a single one is named `logits`.
-
-    Args:
-        model: keras.Model. Any model of this package.
 
     Attributes:
         head: `Head`. The model's.
@@ -66,7 +63,7 @@ class TokensGraph:
         return [None] * (2 if name == features.MASK_POSITIONS else self.head.input_rank)
 
     def specs(self) -> list[tf.TensorSpec]:
-        """Returns name, type and shape of every input."""
+        """Returns the name, type and shape of every input."""
         return [tf.TensorSpec(self.shape(n), tf.int32, n) for n in self.inputs]
 
     def outputs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,16 +77,15 @@ class TokensGraph:
     def function(
         self, max_rank: int = 5
     ) -> Iterator[tf.types.experimental.GenericFunction]:
-        """Yields the model in TensorFlow; what traces it does so in this context.
+        """Yields the model in TensorFlow; it must be traced inside this context.
 
-        Args:
-            max_rank: int. Axes that a tensor of the encoder may have; 4 or more.
+        A tensor of the encoder has at most `max_rank` axes; 4 or more.
         """
         forward = fast_forward.choose(self.model, "float32", max_rank)
 
         def serve(*tensors):
             batch = dict(zip(self.inputs, tensors, strict=True))
-            # A name of its own for each tensor, even for one that is also an input.
+            # Every tensor gets its own name, even one that is also an input.
             return {n: tf.identity(v, n) for n, v in self.outputs(batch).items()}
 
         with fast_forward.replacing(self.model, forward):
@@ -97,11 +93,7 @@ class TokensGraph:
 
     @contextlib.contextmanager
     def saved_model(self, max_rank: int = 5) -> Iterator[str]:
-        """Yields a temporary folder with the model as a SavedModel.
-
-        Args:
-            max_rank: int. As for `function`.
-        """
+        """Yields a temporary folder with the model as a SavedModel; see `function`."""
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             archive = keras.export.ExportArchive()
             archive.track(self.model)
@@ -116,9 +108,7 @@ class TokensGraph:
         """Returns rows of random tokens.
 
         Args:
-            rows: int. Number of rows; of multiple choice, three choices each.
-            size: int. Tokens in a row.
-            rng: `np.random.Generator`.
+            rows: int. Number of rows; three choices each in multiple choice.
             full: bool. Whether no row is padded.
         """
         shape = (rows, 3, size) if self.head.input_rank == 3 else (rows, size)
@@ -138,12 +128,12 @@ class Runtime:
 
     `write(graph, folder, quantization)` writes `model_files` of a `TokensGraph` into a
     local folder; `open(folder, quantization)` returns the names of the inputs of a
-    written model, and a function from these to its outputs by name.
+    written model, and a function from the inputs to outputs by name.
 
     Attributes:
-        name: str. What `--format` calls it; the extra that installs it has this name.
-        model_files: tuple of str. What `write` writes; the first one is opened.
-        example_needs: str. The package that the example runs the model with.
+        name: str. Value of `--format`, and the extra that installs the runtime.
+        model_files: tuple of str. Files that `write` writes; the first one is opened.
+        example_needs: str. The package with which the example runs the model.
     """
 
     name: str
@@ -151,12 +141,7 @@ class Runtime:
     example_needs: str
 
     def runner(self, folder: str, quantization: str) -> Run:
-        """Returns a function from the inputs of a written model to its outputs.
-
-        Args:
-            folder: str. A local folder that `write` has filled.
-            quantization: str. One of `settings.QUANTIZATIONS[name]`, as for `write`.
-        """
+        """Returns a function from the inputs of a model in `folder` to its outputs."""
         names, run = self.open(folder, quantization)
         return lambda batch: run({n: np.asarray(batch[n], np.int32) for n in names})
 
@@ -165,7 +150,7 @@ class Runtime:
         return pathlib.Path(folder, self.model_files[0])
 
     def options(self, quantization: str) -> dict[str, Any]:
-        """Returns the options that a caller must set; written to the manifest."""
+        """Returns the options that a caller must set; they are in the manifest."""
         del quantization
         return {}
 
@@ -178,9 +163,9 @@ class LiteRT(Runtime):
     example_needs = "ai-edge-litert"
 
     def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
-        # It cannot transpose five axes, which query, key and value in one have.
+        # LiteRT cannot transpose the five axes of joined query, key and value.
         with graph.saved_model(max_rank=4) as saved_model:
-            # From the folder: from functions, it would leave out the weights.
+            # Converted from the folder: from functions, the weights would be left out.
             converter = tf.lite.TFLiteConverter.from_saved_model(
                 saved_model, signature_keys=[SIGNATURE]
             )
@@ -192,8 +177,8 @@ class LiteRT(Runtime):
 
     def open(self, folder: str, quantization: str) -> tuple[Iterable[str], Run]:
         with warnings.catch_warnings():
-            # It says that its successor is a package of its own; the format is the
-            # same.
+            # The warning announces that its successor is a separate package; the format
+            # is the same.
             warnings.simplefilter("ignore")
             interpreter = tf.lite.Interpreter(
                 str(self.model_file(folder)), num_threads=NUM_THREADS
@@ -227,7 +212,7 @@ class OnnxRuntime(Runtime):
         from onnxruntime import quantization as quantizing
         from onnxruntime.quantization import quant_utils
 
-        # Without it, a warning demands a preparation that such a graph does not need.
+        # Without this metadata, a warning demands a preparation that is not needed.
         quant_utils.add_pre_process_metadata(model)
         with _quietly():
             quantizing.quantize_dynamic(
@@ -257,7 +242,7 @@ class OnnxRuntime(Runtime):
 
 
 def _write_erfc(context: Any, node: Any, name: str, args: Any) -> None:
-    """Writes erfc, of the exact gelu, as `1 - erf`, as ONNX has no other."""
+    """Writes erfc, of the exact gelu, as `1 - erf`, because ONNX has only erf."""
     del args
     (output,), dtypes, shapes = node.output, node.output_dtypes, node.output_shapes
     one = context.make_const(f"{name}_one", np.ones((), np.float32))
@@ -271,7 +256,7 @@ def _write_erfc(context: Any, node: Any, name: str, args: Any) -> None:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Silences what the libraries log about each step and tensor."""
+    """Silences the libraries' log of each step and tensor."""
     before = python_logging.root.manager.disable
     python_logging.disable(python_logging.INFO)
     try:
@@ -283,8 +268,8 @@ def _quietly() -> Iterator[None]:
 class OpenVino(Runtime):
     """OpenVINO in float32, in bfloat16, or with int8 weights.
 
-    "bfloat16" is how the model is run where the processor can, and float32 elsewhere;
-    the file has float16 weights, which are more exact and as small.
+    "bfloat16" is used to run the model where the processor supports it, and float32
+    elsewhere; the file has float16 weights, which are more exact and as small.
     """
 
     name = "openvino"
@@ -292,8 +277,8 @@ class OpenVino(Runtime):
     example_needs = "openvino"
 
     def options(self, quantization: str) -> dict[str, Any]:
-        # OpenVINO chooses bfloat16 where the processor has it. Asked for it, it would
-        # imitate it elsewhere: 35 times slower than float32 with AVX-512.
+        # OpenVINO chooses bfloat16 where the processor has it. If requested, it would
+        # be emulated elsewhere: 35 times slower than float32 with AVX-512.
         if quantization == "bfloat16":
             return {}
         return {"INFERENCE_PRECISION_HINT": "f32"}
@@ -337,7 +322,7 @@ class OpenVino(Runtime):
 def _compress(model) -> None:
     """Stores the matrices of a model in int8, with one scale for each output.
 
-    The form is that of NNCF's symmetric int8, which OpenVINO's plugins recognize.
+    The form equals NNCF's symmetric int8, which OpenVINO's plugins recognize.
     """
     import openvino
     from openvino import opset13
@@ -363,11 +348,11 @@ def _compress(model) -> None:
 
 
 def _reduced_axis(target) -> int | None:
-    """Returns the axis of a matrix over which a product sums; None for other uses."""
+    """Returns the axis of a matrix that a product sums over; None for other uses."""
     node, index = target.get_node(), target.get_index()
     kind = node.get_type_name()
     if kind == "Gather" and index == 0:
-        return 1  # One scale for each row of an embedding.
+        return 1  # one scale for each row of an embedding
     if kind == "MatMul" and index == 1:
         return 1 if node.get_attributes()["transpose_b"] else 0
     return None
@@ -381,9 +366,8 @@ RUNTIMES: dict[str, Runtime] = {
 def find_runtime(name: str, quantization: str) -> Runtime:
     """Returns a runtime that can be used here.
 
-    Raises:
-        UsageError: If there is no such runtime or it has no such quantization, or if a
-            package that it needs is not installed.
+    Raises `UsageError` if there is no such runtime, it has no such quantization, or a
+    package that it needs is not installed.
     """
     require(name in RUNTIMES, f"format: must be one of {', '.join(RUNTIMES)}", name)
     check_quantization(name, quantization)

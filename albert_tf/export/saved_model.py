@@ -33,10 +33,10 @@ EXITS_PICTURE = "assets.extra/exits.png"
 
 
 def check_backend() -> None:
-    """Raises a UsageError if Keras was not started with TensorFlow."""
+    """Raises `UsageError` if Keras was not started with TensorFlow."""
     backend = keras.backend.backend()
-    rule = "export: needs Keras on TensorFlow, without the variable KERAS_BACKEND"
-    require(backend == "tensorflow", rule, backend)
+    expected = "export: needs Keras on TensorFlow, without the variable KERAS_BACKEND"
+    require(backend == "tensorflow", expected, backend)
 
 
 def export_saved_model(
@@ -67,25 +67,25 @@ def export_saved_model(
         model: keras.Model. One of the kinds that `heads` calls exportable.
         path: str or path. The folder to write. With `version`, the folder that
             TensorFlow Serving watches (`--model_base_path`).
-        tokenizer: `Tokenizer`. The one the model was trained with.
+        tokenizer: `Tokenizer`. The tokenizer that the model was trained with.
         labels: Sequence of str or None. Names of the labels of a classifier of texts
-            or words. Default: those it was saved with.
+            or words. Default: the names it was saved with.
         max_seq_length: int. Longer texts are cut. Default: the length the model
             was fine-tuned with, or else the model's maximum.
         version: int or None. If given, the folder is `path/version`.
         warmup_batch_sizes: Sequence of int. Batch sizes of the warm-up requests; empty
             for no requests.
-        top_k: int or None. Of a model with a masked LM head: number of tokens that
+        top_k: int or None. For a model with a masked LM head: number of tokens that
             `fill_mask(text)` returns for each mask. Default: 10.
-        answering: mapping or None. Of a model that answers questions: options of
+        answering: mapping or None. For a model that answers questions: options of
             `QuestionAnswerer` to change, such as `null_threshold`, `n_best_size` or
-            `unanswerable`. Default: as `QuestionAnswerer` has them with this model.
+            `unanswerable`. Default: the options of `QuestionAnswerer` with this model.
         precision: str. "float32", or "bfloat16" for CPUs with AVX512_BF16 or AMX_BF16;
             on others it is much slower, or ends the process that runs the model.
         exit: str or None. Rule by which a text classifier with exits stops early; see
             `ExitRule`. The signature `elastic(text, num_layers)` needs none.
         exits_curve: str, path or None. JSON file that `evaluate --exits_curve` wrote
-            of this model. The manifest takes its numbers; its picture is copied.
+            for this model. Its numbers go into the manifest; its picture is copied.
 
     Returns:
         str. Path of the folder. The folder appears once it is complete.
@@ -146,7 +146,7 @@ def export_saved_model(
         content["exit"] = str(elastic.rule)
     if exits is not None:
         content["exits"] = exits
-    # A server waits for saved_model.pb: it must never find a part of a model.
+    # A server waits for saved_model.pb: it must never find an incomplete model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
         with fast_forward.replacing(model, forward):
             _write(model, text_inputs, signatures, out.path)
@@ -177,7 +177,7 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
 
 
 def _check_answers(model: keras.Model) -> None:
-    """Raises a UsageError if no signature would have what the model answers."""
+    """Raises `UsageError` if no signature would contain the model's answers."""
     require(
         find(head_of(model)).answers != REPLACED,
         "model: expected one that answers texts; fine-tune ELECTRA's discriminator, "
@@ -188,34 +188,29 @@ def _check_answers(model: keras.Model) -> None:
 
 
 def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
-    """Raises a UsageError if an argument is for another kind of model."""
+    """Raises `UsageError` if an argument is for another kind of model."""
     head, kind = find(head_of(model)), type(model).__name__
-    for name, given, fits in (
+    for name, is_set, fits in (
         ("labels", labels is not None, head.has_labels),
         ("top_k", top_k is not None, head.has_masked_lm),
     ):
-        require(fits or not given, f"{name}: {kind} has no use for it")
-    rule = f"answering: {kind} has no use for {', '.join(map(str, answering))}"
-    require(head.answers_spans or not answering, rule)
+        require(fits or not is_set, f"{name}: {kind} has no use for it")
+    expected = f"answering: {kind} has no use for {', '.join(map(str, answering))}"
+    require(head.answers_spans or not answering, expected)
 
 
 def checked_length(
     model: keras.Model, tokenizer: Tokenizer, max_seq_length: int | None
 ) -> int:
-    """Returns the maximum length of a row: that given, or that of fine-tuning.
+    """Returns the maximum length of a row: the given one, or that of fine-tuning.
 
-    Args:
-        model: keras.Model.
-        tokenizer: `Tokenizer`. Must have no more tokens than the model.
-        max_seq_length: int or None.
-
-    Raises:
-        UsageError: If the length or the tokenizer does not fit the model.
+    Raises `UsageError` if the length does not fit the model, or the tokenizer has more
+    tokens than the model.
     """
     longest = model.config.max_position_embeddings
     length = max_seq_length
     if length is None:
-        # That of fine-tuning, as the classes in Python take it.
+        # The length of fine-tuning, as in the Python classes.
         head = head_of(model)
         if find(head).answers in (CHOICES, TAGS):
             length = saved.task_of(model, head, None).options.max_seq_length
@@ -241,13 +236,10 @@ def describe(
     length: int,
     packages: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Returns what the manifests of all formats say about a model.
+    """Returns the entries about a model in the manifests of all formats.
 
     Args:
-        model: keras.Model.
-        tokenizer: `Tokenizer`.
         labels: Sequence of str or None. Names of its labels that replace its own.
-        length: int. Longer texts are cut.
         packages: iterable of str. Names besides TensorFlow and Keras.
     """
     head = find(head_of(model))
@@ -270,7 +262,7 @@ def describe(
 def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) -> None:
     # The archive finds the variables that signatures read, and leaves the others out.
     archive = keras.export.ExportArchive()
-    # Without this the vocabulary is an "untracked resource" and saving fails.
+    # Otherwise the vocabulary is an "untracked resource" and saving fails.
     archive.track(text_inputs)
     for name, signature in signatures.items():
         specs = specs_of(signature, model)
@@ -287,23 +279,23 @@ def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) ->
 
 
 def _checking_shapes(signature: Signature, specs: list[tf.TensorSpec]) -> Signature:
-    """Returns a signature that refuses inputs of other shapes.
+    """Returns a signature that rejects inputs of other shapes.
 
-    A server checks their names and types only, and would answer for a part of them, for
-    example if one has fewer rows than the others.
+    A server checks only names and types of inputs, and would answer for a part of them,
+    for example if one has fewer rows than the others.
     """
     names = ", ".join(spec.name for spec in specs)
 
     @functools.wraps(signature)  # the names of its arguments
     def function(*values):
-        given = [
+        tensors = [
             tf.ensure_shape(value, spec.shape)
             for value, spec in zip(values, specs, strict=True)
         ]
-        rows = tf.stack([tf.shape(value)[0] for value in given])
+        rows = tf.stack([tf.shape(value)[0] for value in tensors])
         message = f"{names}: expected the same number of rows, received"
-        rule = (tf.reduce_all(rows == rows[0]), message, rows)
-        return signature(*checked(given, rule))
+        check = (tf.reduce_all(rows == rows[0]), message, rows)
+        return signature(*checked(tensors, check))
 
     return function
 
@@ -322,7 +314,7 @@ def _run_requests(folder: str, file: str) -> None:
 
 
 def find_exits(model: str) -> str | None:
-    """Returns the file in a model folder, or None if it is missing."""
+    """Returns the file of exits in a model folder, or None if it is missing."""
     if hubs.is_name(model) or not files.is_folder(model):
         return None
     path = files.join(model, EXITS)
@@ -332,18 +324,11 @@ def find_exits(model: str) -> str | None:
 def read_exits(
     path: str | os.PathLike | None, model: keras.Model
 ) -> tuple[dict[str, Any] | None, bytes | None]:
-    """Reads the measurements of a model; those of other weights are not taken.
+    """Reads measurements that `evaluate --exits_curve` wrote for a model.
 
-    Args:
-        path: str, path or None. The JSON file, or None for none.
-        model: keras.Model. The model that is exported.
-
-    Returns:
-        The numbers and the picture that `evaluate --exits_curve` wrote.
-
-    Raises:
-        DataError: If the file is damaged.
-        UsageError: If it is about other weights.
+    Measurements of other weights are ignored if they are in the model folder. Returns
+    the numbers and the picture. Raises `DataError` if the file is damaged, and
+    `UsageError` if it is about other weights.
     """
     if path is None:
         return None, None

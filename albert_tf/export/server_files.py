@@ -1,6 +1,6 @@
-"""Writes the files with which servers are started, all for one model.
+"""Writes the files that start servers with one model.
 
-They are next to the model's folder, which holds its versions:
+They are next to the model's folder, which contains its versions:
 
     served/sentiment/1/     the SavedModel
     served/models.config    TensorFlow Serving's --model_config_file
@@ -17,9 +17,9 @@ from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
 
-# A release whose TensorFlow Text has every operation of the models: all since 2.13.
+# A release whose TensorFlow Text has every operation of the models: any since 2.13.
 SERVING_VERSION = "2.20.0"
-# Rows of a request, and of requests merged: a server refuses more.
+# Maximum number of rows of a request, and of merged requests, that a server accepts.
 MAX_BATCH_SIZE = 10_000
 # KServe mounts a volume claim of this name; in a bucket the model's own path is used.
 _CLAIM = "models"
@@ -27,20 +27,16 @@ _FILES = ("models.config", "batching.config", "Dockerfile", "kserve.yaml")
 
 
 def fill(file: str, /, **values: Any) -> str:
-    """Returns what the template of a file becomes with these values."""
+    """Renders the template of a file with these values."""
     return templates("export/templates").get_template(f"{file}.j2").render(values)
 
 
 def make_server_files(path: str | os.PathLike) -> dict[str, str]:
     """Returns the content of each file by its path next to the model's folder.
 
-    Args:
-        path: str or path. The folder that holds the versions. Its last name becomes the
-            model's.
-
-    Raises:
-        UsageError: If the name cannot be a model's, or a file of the same name with
-            another content exists.
+    The path is the folder that holds the versions; its last name becomes the model's.
+    Raises `UsageError` if the name cannot be a model's, or a file of the same name with
+    another content exists.
     """
     path = os.fspath(path).rstrip("/")
     remote = files.is_remote(path)
@@ -58,7 +54,7 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
         image = f"model-{image}"
     values = {
         "name": name,
-        # What Docker and Kubernetes accept, where KServe adds "-predictor-00001".
+        # Accepted by Docker and Kubernetes, where KServe adds "-predictor-00001".
         "image": image[:47].strip("-"),
         "base_path": path if remote else f"/models/{name}",
         "storage_uri": path if remote else f"pvc://{_CLAIM}/{name}",
@@ -68,7 +64,7 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
         if remote
         else f"COPY {name} /models/{name}",
     }
-    # As the folder was given.
+    # Paths are shown relative or absolute, as the folder was given.
     shown = str if remote or os.path.isabs(path) else os.path.relpath
     made = {shown(files.join(parent, f)): fill(f, **values) for f in _FILES}
     for file, content in made.items():

@@ -1,4 +1,4 @@
-"""Defines the signatures of an exported model, by what it answers.
+"""Defines the signatures of an exported model, according to what it answers.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `L` layers, `C` labels, `V` vocabulary, `N`
 masks of all texts, `M` masks of the text with the most, `K` tokens per mask.
@@ -32,8 +32,8 @@ from albert_tf.models.exits import ElasticClassifier
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 TOP_K = 10
 TOO_LONG = -1  # instead of the number of masks
-# Scores of the whole vocabulary are computed for this many masks at once. A client may
-# send texts of nothing but masks, whose scores together would fill the memory.
+# Scores of the whole vocabulary are computed for this many masks at once. The scores of
+# texts that consist of masks alone would otherwise fill the memory.
 _MASKS_AT_A_TIME = 256
 
 
@@ -47,11 +47,12 @@ def make_signatures(
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    A model that answers questions has those of `questions.make_question_signatures`, a
-    multiple choice model those of `choices.make_choice_signatures`, a token classifier
-    those of `tags.make_tag_signatures`; the last two also have the embeddings. All
-    others have `serving_default(text)`, `pair(text, text_pair)` and
-    `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
+    A model that answers questions has the signatures of
+    `questions.make_question_signatures`, a multiple choice model those of
+    `choices.make_choice_signatures`, and a token classifier those of
+    `tags.make_tag_signatures`; the last two also have the embeddings. All others have
+    `serving_default(text)`, `pair(text, text_pair)` and
+    `tokens(token_ids, lengths, segment_ids)`, which return the model's answer:
 
     * A text classifier returns `probabilities` and `logits` `[B, C]` and `label` `[B]`.
       The probabilities are independent of each other if the model's `problem_type` is
@@ -63,22 +64,15 @@ def make_signatures(
     They also have `embed(text)`, which returns these, `embed_layer(text, layer)`, and
     `preprocess(text)`, which returns the model inputs. A classifier has
     `classify(inputs)` for TensorFlow Serving's Classify API, unless it is a regression
-    model. A masked LM or pretrainer has
-    `masked_lm(token_ids, lengths, segment_ids, mask_positions)` and `fill_mask(text)`.
+    model. A masked LM or pretrainer has `masked_lm(token_ids, lengths, segment_ids,
+    mask_positions)` and `fill_mask(text)`. Raises `UsageError` if labels or `top_k` do
+    not fit.
 
     Args:
-        model: keras.Model. Any model of this package.
-        text_inputs: `TextInputs`.
-        labels: Sequence of str or None. Names of the `C` labels.
-        top_k: int. Number of tokens that `fill_mask` returns for each mask.
-        elastic: `ElasticClassifier` or None. Of a text classifier with exits: what
-            computes the answers if it has a rule, which then also have `num_layers`,
+        elastic: `ElasticClassifier` or None. For a text classifier with exits. If it
+            has a rule, it computes the answers, which then also have `num_layers`,
             int32 `[B]`; in any case there are the signatures of
             `_elastic_signatures`. The Classify API allows no third output.
-        answering: `Answering` or None. How a model answers questions.
-
-    Raises:
-        UsageError: If labels or `top_k` do not fit.
     """
     head = find(head_of(model))
     if head.answers_spans:
@@ -123,10 +117,7 @@ def _classifier(
 ) -> Callable:
     """Returns a function from model inputs to the answer of a text classifier.
 
-    Args:
-        model: `AlbertTextClassifier`.
-        labels: list of str. Names of its labels.
-        elastic: `ElasticClassifier` or None. What computes its logits instead.
+    The logits are computed by `elastic` instead of the model, unless it is None.
     """
     problem_type = problem_type_of(model)
     multi_label = problem_type == "multi_label_classification"
@@ -155,14 +146,10 @@ def _elastic_signatures(
 ) -> dict[str, Signature]:
     """Returns `elastic(text, num_layers)` and `elastic_pair`, for pairs of texts.
 
-    `num_layers` is int32 `[B]`, from 1 to `L`, one for each text, as a server that
-    joins requests needs it. When run, they raise an InvalidArgumentError if one is out
-    of range, before the model is run.
-
-    Args:
-        elastic: `ElasticClassifier`. Its rule is not used.
-        text_inputs: `TextInputs`.
-        answer: callable. From model inputs and `num_layers` to the answer.
+    `num_layers` is int32 `[B]`, from 1 to `L`, one for each text, because a server may
+    join requests. If one is out of range, an InvalidArgumentError is raised before the
+    model is run. `answer` is a function from model inputs and `num_layers` to the
+    answer; the rule of `elastic` is not used.
     """
 
     def by_depth(num_layers, *texts):
@@ -216,11 +203,11 @@ def _embedder(backbone: AlbertBackbone) -> Callable:
 def _layer_embedder(backbone: AlbertBackbone, text_inputs: TextInputs) -> Signature:
     """Returns `embed_layer(text, layer)`: the vectors of texts after any layer.
 
-    `layer` is int32 `[B]`, one for each text, as a server that joins requests needs it:
-    0 for the embeddings (projected to `D`), `L` for the last layer. Negative numbers
-    count from the end, -1 is the last layer. The answer is `mean_output` and
-    `cls_output`, float32 `[B, D]`. When run, it raises an InvalidArgumentError if a
-    layer is out of range.
+    `layer` is int32 `[B]`, one for each text, because a server may join requests: 0 for
+    the embeddings (projected to `D`), `L` for the last layer. Negative numbers count
+    from the end; -1 is the last layer. The answer is `mean_output` and `cls_output`,
+    float32 `[B, D]`. An InvalidArgumentError is raised at run time if a layer is out of
+    range.
     """
     num_layers = backbone.config.num_hidden_layers
 
@@ -278,23 +265,18 @@ def _masked_lm(model: keras.Model) -> Signature:
 
 
 def _fill_mask(model: keras.Model, text_inputs: TextInputs, top_k: int) -> Signature:
-    """Returns `fill_mask(text)`, which gives the answers of `FillMask` in Python.
+    """Returns `fill_mask(text)`, which answers like `FillMask` in Python.
 
-    A text has any number of `[MASK]`. The answer has, for each of them in the order of
-    the text, the most probable tokens, best first:
+    A text has any number of `[MASK]`. For each mask, in the order of the text, the
+    answer has the most probable tokens, best first:
 
     * `tokens` string, `token_ids` int32 and `scores` float32, all `[B, M, K]`. A text
       with fewer than `M` masks has `""`, -1 and 0 in the rest.
     * `num_masks` int32 `[B]`: the number of masks; 0 if the text has none; -1 if it is
-      too long. Such texts, which Python refuses, do not fail the batch.
+      too long. Such texts, which Python rejects, do not fail the batch.
 
-    Args:
-        model: `AlbertMaskedLM` or `AlbertPretrainer`.
-        text_inputs: `TextInputs`.
-        top_k: int. `K`, at most the size of the vocabulary.
-
-    Raises:
-        UsageError: If `top_k` is out of range.
+    `top_k` is `K`, at most the size of the vocabulary; otherwise a `UsageError` is
+    raised.
     """
     tokenizer = text_inputs.tokenizer
     size = tokenizer.vocab_size

@@ -3,10 +3,10 @@
 Legend: `B` texts or sentences, `W` words, `E` entities; `N` characters, `P` words and
 `G` entities of all texts; `R` rows, `T` sequence, `C` tags.
 
-They answer as Python's `TokenClassifier` does, with the rows of
-`tasks.tagging`. Words are divided by white space. Punctuation and symbols
-before and after a word are words, equal ones in a row one word. The Unicode categories
-are those of the Python that exports the model.
+They answer as Python's `TokenClassifier` does, with the rows of `tasks.tagging`. Words
+are divided by white space. Punctuation and symbols before and after a word are separate
+words; equal ones in a row form one word. The Unicode categories are taken from the
+Python that exports the model.
 """
 
 import functools
@@ -43,8 +43,8 @@ class Words(NamedTuple):
 
     Attributes:
         strings: string `[P]`.
-        splits: int64 `[B + 1]`. Text `i` has the words from `splits[i]` to before
-            `splits[i + 1]`.
+        splits: int64 `[B + 1]`. Text `i` has the words `splits[i]` to
+            `splits[i + 1] - 1`.
         starts, ends: int64 `[P]`. Characters of the words, as indices of the `N`.
         characters: int32 ragged `[B, None]`. Code points of the texts.
     """
@@ -59,24 +59,19 @@ class Words(NamedTuple):
 def tag_labels(
     model: AlbertTokenClassifier, labels: Sequence[str] | None = None
 ) -> list[str]:
-    """Returns the names of a token classifier's tags.
+    """Returns the names of a token classifier's tags; `labels` replaces its own.
 
-    Args:
-        model: `AlbertTokenClassifier`.
-        labels: sequence of str or None. Names that replace the model's own.
-
-    Raises:
-        UsageError: If their number is not that of the model's labels, or one is empty.
+    Raises `UsageError` if there are not as many as labels, or one is empty.
     """
     if labels is None:
         labels = saved.task_of(model, model.head, None).labels
-    found = list(labels) or [f"LABEL_{i}" for i in range(model.num_labels)]
+    names = list(labels) or [f"LABEL_{i}" for i in range(model.num_labels)]
     require(
-        len(found) == model.num_labels and all(found),
+        len(names) == model.num_labels and all(names),
         f"labels: expected {model.num_labels} names, as many as the model has labels, "
-        f"none of them empty, received {found!r:.200}",
+        f"none of them empty, received {names!r:.200}",
     )
-    return found
+    return names
 
 
 def make_tag_signatures(
@@ -88,10 +83,9 @@ def make_tag_signatures(
 
     * `serving_default(text)` finds the entities of texts, string `[B]`: `num_entities`
       int32 `[B]`; `entities` (their types), `scores` (the mean probability of their
-      words' tags), `words` (the text of each), and `starts` and `ends`, `[B, E]`.
       Places count characters (code points) of the text, in which each byte that is not
       UTF-8 counts as a space. If the tags mark no entities, every word whose tag is not
-      `O` has its entry.
+      `O` has its own entry.
     * `tag(text)` tags all words of texts: `num_words` `[B]`; `tags`, `scores`, `words`,
       `starts` and `ends`, `[B, W]`.
     * `words(words, num_words)` tags words, string `[B, W]`, of which each sentence has
@@ -120,9 +114,9 @@ def make_tag_signatures(
         width = tf.shape(words)[1]
         counts = tf.cast(tf.clip_by_value(num_words, 0, width), tf.int64)
         is_word = tf.sequence_mask(counts, width)
-        given = text_inputs.shortened(tf.boolean_mask(words, is_word))
+        strings = text_inputs.shortened(tf.boolean_mask(words, is_word))
         splits = tf.concat([[0], tf.cumsum(counts)], 0)
-        tags, scores = tag_words(model, text_inputs, given, splits)
+        tags, scores = tag_words(model, text_inputs, strings, splits)
         places = tf.where(is_word)
 
         def dense(values, nothing):
@@ -157,8 +151,8 @@ class Groups(NamedTuple):
         kinds: string `[G]`.
         scores: float32 `[G]`.
         firsts, lasts: int64 `[G]`. Indices of the first and the last word.
-        splits: int64 `[B + 1]`. Text `i` has the groups from `splits[i]` to before
-            `splits[i + 1]`.
+        splits: int64 `[B + 1]`. Text `i` has the groups `splits[i]` to
+            `splits[i + 1] - 1`.
     """
 
     kinds: tf.Tensor
@@ -176,11 +170,7 @@ def tag_words(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the tags of words, int32 `[P]`, and their probabilities.
 
-    Args:
-        model: `AlbertTokenClassifier`.
-        text_inputs: `TextInputs`.
-        words: string `[P]`.
-        splits: int64 `[B + 1]`. Words of each text.
+    `words` is string `[P]` and `splits` is int64 `[B + 1]`, words of each text.
     """
     tokenizer, length = text_inputs.tokenizer, text_inputs.max_seq_length
     graph = text_inputs.graph_tokenizer
@@ -210,7 +200,7 @@ def tag_words(
 
 
 def every_word(labels: list[str], tags, scores, splits, left_out) -> Groups:
-    """Returns every word, but those of one tag, as a group whose kind is its tag."""
+    """Returns every word, except words of one tag, as a group whose kind is its tag."""
     is_in = tf.gather(np.array([label != left_out for label in labels]), tags)
     places = tf.where(is_in)[:, 0]
     kinds = tf.gather(np.array(labels, object), tf.gather(tags, places))
@@ -222,7 +212,6 @@ def entities(tables, tags, scores, splits) -> Groups:
     """Returns entities as `iob.entities` finds them.
 
     Args:
-        tables: tuple. From `iob.entity_tables`.
         tags: int32 `[P]`.
         scores: float32 `[P]`. Probabilities of the tags.
         splits: int64 `[B + 1]`. Words of each text.
@@ -231,7 +220,7 @@ def entities(tables, tags, scores, splits) -> Groups:
     places = tf.range(tf.size(tags, tf.int64))
     text_of = tf.repeat(tf.range(tf.size(splits) - 1), splits[1:] - splits[:-1])
     text_starts = tf.gather(splits, text_of)
-    # A tag that does not exist stands for the place before and after a text.
+    # A tag that does not exist represents the place before and after a text.
     outside = len(kinds)
     is_first = places == text_starts
     is_last = places + 1 == tf.gather(splits, text_of + 1)
@@ -244,7 +233,7 @@ def entities(tables, tags, scores, splits) -> Groups:
     begins = tf.concat([[0], tf.where(starts)[:, 0]], 0)
     begins = tf.maximum(tf.gather(begins, started[1:]), text_starts)
     firsts, lasts = tf.boolean_mask(begins, ends), tf.where(ends)[:, 0]
-    # In double precision: the difference of two sums over a long text.
+    # In double precision, because it is the difference of two sums over a long text.
     total = tf.concat([[0.0], tf.cumsum(tf.cast(scores, tf.float64))], 0)
     sums = tf.gather(total, lasts + 1) - tf.gather(total, firsts)
     means = sums / tf.cast(lasts + 1 - firsts, tf.float64)
@@ -260,7 +249,7 @@ def entities(tables, tags, scores, splits) -> Groups:
 def _dense(
     words: Words, groups: Groups, count: str, kinds: str
 ) -> dict[str, tf.Tensor]:
-    """Returns the groups of each text in a row, with these names of two outputs."""
+    """Returns the groups of each text in a row, under the names `count` and `kinds`."""
     first = tf.gather(words.starts, groups.firsts)
     last = tf.gather(words.ends, groups.lasts)
     places = tf.ragged.range(first, last)
@@ -283,21 +272,17 @@ def _dense(
 
 
 def split_words(texts: tf.Tensor) -> Words:
-    """Returns the words of texts.
-
-    Args:
-        texts: string `[B]`. Bytes that are not UTF-8 count as spaces.
-    """
+    """Returns the words of texts, string `[B]`; bytes that are not UTF-8 are spaces."""
     characters = tf.strings.unicode_decode(as_utf8(texts), "UTF-8")
     codes, splits = characters.values, characters.row_splits
     classes = look_up(*_class_table(), codes)
     space = classes == _SPACE
-    # Where the text continues, after the same kind of thing or another.
+    # True where a part without spaces begins.
     text_of = characters.value_rowids()
     begins = ~space & (
         _before(space, True) | (text_of != _before(text_of, np.int64(-1)))
     )
-    # Between the first and the last letter of each part of the text without spaces.
+    # From the first to the last letter of each part of the text without spaces.
     place = tf.range(tf.size(codes, tf.int64))
     part = tf.cumsum(tf.cast(begins, tf.int32))
     letters = tf.where(classes == _LETTER)[:, 0]
@@ -326,12 +311,12 @@ def split_words(texts: tf.Tensor) -> Words:
 
 
 def _before(values: tf.Tensor, first) -> tf.Tensor:
-    """Returns the value of the character before each."""
+    """Returns the value of the preceding character of each."""
     return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
 
 
 def _after(values: tf.Tensor, last) -> tf.Tensor:
-    """Returns the value of the character after each."""
+    """Returns the value of the following character of each."""
     return tf.concat([values, tf.constant([last], values.dtype)], 0)[1:]
 
 
@@ -351,14 +336,13 @@ def _class_table() -> tuple[np.ndarray, np.ndarray]:
 def make_rows(
     ids: tf.RaggedTensor, splits: tf.Tensor, unk_id: int, room: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Returns rows of words that were each tokenized alone, as `tagging.encode_words`.
+    """Returns rows of separately tokenized words, as `tagging.encode_words` does.
 
     Args:
         ids: ragged int32 `[P, None]`. Tokens of the words.
-        splits: int64 `[B + 1]`. Sentence `i` has the words from `splits[i]` to before
-            `splits[i + 1]`.
+        splits: int64 `[B + 1]`. Sentence `i` has the words `splits[i]` to
+            `splits[i + 1] - 1`.
         unk_id: int. The token of a word without tokens.
-        room: int. Number of tokens of a row.
 
     Returns:
         Two ragged tensors `[R, None]`: the tokens of the rows, without special tokens,
@@ -384,13 +368,11 @@ def make_rows(
 def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:
     """Returns the index of the first word of each row, int64 `[R]`.
 
-    Args:
-        before: int64 `[P + 1]`. Number of tokens before each word.
-        splits: int64 `[B + 1]`. Words of each sentence.
-        room: int. Number of tokens of a row.
+    `before` is int64 `[P + 1]`, number of tokens before each word, and `splits` is
+    int64 `[B + 1]`, words of each sentence.
     """
     ends = splits[1:]
-    # For a row that starts with each word, the first word that it has no room for.
+    # For a row that starts with each word, the first word that does not fit.
     beyond = tf.searchsorted(before, before + room, side="right", out_type=tf.int64) - 1
 
     def step(current, is_first):

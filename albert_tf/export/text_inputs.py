@@ -1,4 +1,4 @@
-"""The inputs of signatures: what they are named, and how strings become rows.
+"""The inputs of signatures: their names, and the conversion of strings to rows.
 
 The names of inputs and outputs are the interface of a served model. All outputs are
 dense with the batch first, as the row format of TensorFlow Serving's REST API requires.
@@ -23,7 +23,7 @@ from albert_tf.text import inputs_graph, normalization
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
 
-# From tensors to a dict of tensors; the names of its arguments are those of the inputs.
+# From tensors to a dict of tensors; its arguments are named like the inputs.
 Signature = Callable[..., dict[str, tf.Tensor]]
 # A server accepts messages of any size and batches the texts of many clients, so the
 # cost of one text must be bounded: first the raw bytes, which are cheap to read; then,
@@ -42,25 +42,22 @@ def make_inputs(
     """Returns inputs of a signature: `size` of each, with rows of `length` tokens.
 
     Args:
-        signature: `Signature`.
-        model: keras.Model. The model that it runs.
         length: int. A text fills the row, without the special tokens.
-        size: int.
-        word: bytes. What texts are made of, one token.
+        word: bytes. Texts are repetitions of it; it is one token.
     """
     head = find(head_of(model))
-    # One token of a question and its [SEP] are in the row, too.
+    # One token of a question and its [SEP] are also in the row.
     size_of_context = length - 4 if head.answers_spans else length - 2
     text, context, question = (
         np.array([word * max(count, 1)] * size, object)
         for count in (length - 2, size_of_context, 1)
     )
-    # Of multiple choice, each of two choices has a row.
+    # In multiple choice, each of two choices has a row.
     rows = (size, 2)[: head.input_rank - 1]
     ids = np.zeros((*rows, length), np.int32)  # a token of every vocabulary
     # Every depth, so that no layer is run for the first time by a client.
     depths = np.arange(size) * model.config.num_hidden_layers // size + 1
-    known = {
+    values = {
         "text": text,
         "text_pair": text,
         "inputs": np.array([b""] * size, object),  # an empty `tf.Example`
@@ -77,7 +74,7 @@ def make_inputs(
         "choices": np.full((size, 2), b"a", object),
         "num_choices": np.full(size, 2, np.int32),
     }
-    return {name: known[name] for name in inspect.signature(signature).parameters}
+    return {name: values[name] for name in inspect.signature(signature).parameters}
 
 
 def specs_of(signature: Signature, model: keras.Model) -> list[tf.TensorSpec]:
@@ -93,9 +90,7 @@ class TextInputs(tf.Module):
 
     Attach it to the exported model (`archive.track`); otherwise the vocabulary is lost.
 
-    Args:
-        tokenizer: `Tokenizer`.
-        max_seq_length: int. Maximum length of a row, special tokens included.
+    `max_seq_length` is the maximum length of a row, including special tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
@@ -122,9 +117,8 @@ class TextInputs(tf.Module):
         A text that is too long becomes a row without tokens: a cut could remove a mask,
         or the context that determines its token.
 
-        Returns:
-            The model inputs (see `inputs_graph.join_segments`), and bool `[B]`, whether
-            a text is too long.
+        Returns the model inputs (see `inputs_graph.join_segments`), and bool `[B]`,
+        whether a text is too long.
         """
         bound = self.shortened(texts)
         ids = self.graph_tokenizer.tokenize_masked(bound)
@@ -144,16 +138,11 @@ class TextInputs(tf.Module):
         return self.graph_tokenizer(self.shortened(texts))
 
     def shortened(self, texts: tf.Tensor, keep_end: bool = False) -> tf.Tensor:
-        """Returns texts of bounded length, without their end.
-
-        Args:
-            texts: string `[B]`.
-            keep_end: bool. Whether to leave out the start instead.
-        """
+        """Returns texts `[B]` of bounded length, without their end, or their start."""
         part = _end if keep_end else _start
         if not self.tokenizer.collapses_white_space:
             return part(texts, MAX_TEXT_BYTES)
-        # Before white space is replaced: an invalid byte would end the search.
+        # Before white space is replaced, because an invalid byte would end the search.
         texts = as_utf8(part(texts, MAX_RAW_BYTES))
         white_space = normalization.white_space_pattern()
         texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
@@ -182,7 +171,6 @@ def token_inputs(
     with its first element (`pad_variable_length_inputs`), which for a mask would be 1.
 
     Args:
-        config: `AlbertConfig`. Of the model.
         token_ids: int32 `[B, T]`.
         lengths: int32 `[B]`. Number of real tokens in each row.
         segment_ids: int32 `[B, T]`.
@@ -193,7 +181,7 @@ def token_inputs(
     vocab_size, type_vocab_size = config.vocab_size, config.type_vocab_size
     most = config.max_position_embeddings
     rows, width = tf.unstack(tf.shape(token_ids))
-    # Different shapes would be broadcast, and answered.
+    # Without this check, different shapes would be broadcast.
     same_shape = tf.reduce_all(tf.shape(segment_ids) == [rows, width])
     mask = checked(
         tf.sequence_mask(lengths, width, tf.int32),
@@ -221,14 +209,9 @@ def token_inputs(
 
 
 def checked(values: Any, *rules: tuple) -> Any:
-    """Returns tensors, if rules hold when they are run.
+    """Returns tensors that raise InvalidArgumentError at run time if a rule fails.
 
-    Args:
-        values: Structure of tensors.
-        *rules: tuples of a condition, a message, and perhaps tensors to show.
-
-    Raises:
-        InvalidArgumentError: When run, if a condition does not hold.
+    Each rule is a tuple of a condition, a message, and perhaps tensors to show.
     """
     checks = [tf.debugging.Assert(rule, shown) for rule, *shown in rules]
     with tf.control_dependencies(checks):
@@ -236,7 +219,7 @@ def checked(values: Any, *rules: tuple) -> Any:
 
 
 def in_range(name: str, values: tf.Tensor, low: int, most: int) -> tf.Tensor:
-    """Returns integers, if all are from `low` to `most` when they are run."""
+    """Returns integers that are checked to be from `low` to `most` when run."""
     message = f"{name}: from {low} to {most}, received"
     return checked(values, (within(values, low, most + 1), message, values))
 

@@ -37,16 +37,10 @@ def make_requests(
     max_seq_length: int,
     batch_sizes: Sequence[int],
 ) -> list[Request]:
-    """Returns requests for every signature, and length buckets where they matter.
+    """Returns requests for every signature, with all length buckets where they matter.
 
-    Args:
-        model: keras.Model. The model that they run.
-        signatures: dict. From `signatures.make_signatures`.
-        max_seq_length: int. Maximum length of a row.
-        batch_sizes: Sequence of int. Batch sizes of the requests of every length.
-
-    Returns:
-        list of (signature, inputs).
+    `batch_sizes` are those of the requests of every length. A request is a pair of a
+    signature's name and its inputs.
     """
     requests = []
     for name, signature in signatures.items():
@@ -73,7 +67,7 @@ def write_requests(path: str, requests: Sequence[Request]) -> None:
 def prediction_log(signature: str, inputs: dict[str, np.ndarray]) -> bytes:
     """Returns a serialized `PredictionLog` with a predict request.
 
-    It omits the model's name and version; the server adds those of the loaded model.
+    It omits the model's name and version; the server adds the loaded model's.
     """
     model_spec = protobuf.delimited(3, signature.encode())  # ModelSpec.signature_name
     request = protobuf.delimited(1, model_spec)  # PredictRequest.model_spec

@@ -29,10 +29,10 @@ class Classifier(predictor.Predictor):
     Args:
         model: `AlbertTextClassifier`.
         tokenizer: `Tokenizer`.
-        labels: Sequence of str. Names of the `C` labels. Default: those the model was
-            saved with, or `"LABEL_0"`, `"LABEL_1"`...
+        labels: Sequence of str. Names of the `C` labels. Default: the names the model
+            was saved with, or `"LABEL_0"`, `"LABEL_1"`...
         **kwargs: `max_seq_length` (longer texts are cut), `batch_size` and `exit`;
-            `num_layers` says where a model stops.
+            `num_layers` returns the layers after which a model stopped.
 
     Example:
         >>> import albert_tf
@@ -81,15 +81,15 @@ class Classifier(predictor.Predictor):
             unless `top_k` is 1, a list of such lists, best label first.
 
         Raises:
-            UsageError: If an argument is invalid, or a regression model, whose scores
-                are no probabilities, is given a threshold.
+            UsageError: If an argument is invalid, or a threshold is given for a
+                regression model, whose scores are not probabilities.
         """
         if threshold is not None:
-            rule = "threshold: expected a classification model, received a regression "
-            require(self.problem_type != REGRESSION, f"{rule}model")
+            need = "threshold: expected a classification model, received a regression "
+            require(self.problem_type != REGRESSION, f"{need}model")
             number = isinstance(threshold, int | float) and type(threshold) is not bool
-            rule = f"threshold must be from 0 to 1, received {threshold!r:.80}"
-            require(number and 0 <= threshold <= 1, rule)
+            need = f"threshold must be from 0 to 1, received {threshold!r:.80}"
+            require(number and 0 <= threshold <= 1, need)
         if top_k == "auto":
             top_k = 1 if threshold is None else None
         if top_k is not None:
@@ -112,8 +112,8 @@ class Classifier(predictor.Predictor):
         text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns the score of every label, float32 `[N, C]`; see the class."""
-        found = self._answers(texts, text_pairs)
-        return found.logits if self.problem_type == REGRESSION else found.scores
+        answers = self._answers(texts, text_pairs)
+        return answers.logits if self.problem_type == REGRESSION else answers.scores
 
     def probabilities(
         self,
@@ -146,9 +146,9 @@ class Classifier(predictor.Predictor):
         text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns the number of layers that each text passes, int32 `[N]`."""
-        found = self._answers(texts, text_pairs)
+        answers = self._answers(texts, text_pairs)
         depth = self.model.config.num_hidden_layers
-        everywhere = np.full(len(found), depth, np.int32)
+        everywhere = np.full(len(answers), depth, np.int32)
         return everywhere if self.used_layers is None else self.used_layers
 
     def _answers(self, texts, text_pairs) -> Answers:

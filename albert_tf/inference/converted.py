@@ -1,4 +1,4 @@
-"""Measures what the conversion of a model to another runtime costs in its metric."""
+"""Measures the loss in a model's metric due to its conversion to another runtime."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,9 +21,7 @@ Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 def as_forward(run: Run, head: str) -> Forward:
     """Returns the function of batches that a `Predictor` calls.
 
-    Args:
-        run: callable. Takes and returns what `export.runtimes.TokensGraph` says.
-        head: str. Name of the model's head.
+    `run` takes and returns what `export.runtimes.TokensGraph` describes.
     """
 
     def forward(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -46,18 +44,9 @@ def labelled_check(
     max_seq_length: int | None,
     max_drop: float,
 ) -> Callable[[Run], dict[str, Any]] | None:
-    """Returns `accuracy_check` on the examples that settings name; None without any.
+    """Returns `accuracy_check` on the examples that settings name, or None.
 
-    Args:
-        model: keras.Model. The model before its conversion.
-        tokenizer: `Tokenizer`.
-        data: `DataSettings`. The task and its `data_dir`.
-        eval_file: str. A file with examples, instead of the task's dev set.
-        max_seq_length: int or None. As for `Predictor`.
-        max_drop: float. As for `accuracy_check`.
-
-    Raises:
-        DataError: If there are no labelled examples.
+    Raises `DataError` if there are no labelled examples.
     """
     if not (eval_file or data.data_dir):
         return None
@@ -77,31 +66,25 @@ def labelled_check(
 def accuracy_check(
     predictor: Predictor, examples: Any, max_drop: float, run: Run
 ) -> dict[str, Any]:
-    """Compares a converted model with that of a predictor.
+    """Compares a converted model with the predictor's model, before its conversion.
+
+    Raises `DataError` if the metric falls by more. Returns dict: the name of the
+    metric, its values and the drop in points.
 
     Args:
-        predictor: `Predictor`. With the model before its conversion.
-        examples: Labelled examples of the task's family.
-        max_drop: float. How many points (hundredths) the metric by which fine-tuning
-            selects models may fall.
-        run: callable. Runs the converted model.
-
-    Returns:
-        dict: the name of the metric, its values and the drop in points.
-
-    Raises:
-        DataError: If the metric falls by more.
+        max_drop: float. Tolerated drop, in points (hundredths), of the metric by which
+            fine-tuning selects models.
     """
     name, encoded = predictor.task.selecting_metric, predictor.encoded(examples)
     before, after = (
         predictor.metrics(examples, predictor.answers(examples, encoded, one))[name]
         for one in (None, as_forward(run, predictor.head))
     )
-    # The metrics of questions are percentages already.
+    # Metrics of questions are already percentages.
     drop = (before - after) * (1.0 if HEADS[predictor.head].answers_spans else 100.0)
-    rule = f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
-    rule += f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
-    require(drop <= max_drop, rule, error=DataError)
+    expected = f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
+    expected += f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
+    require(drop <= max_drop, expected, error=DataError)
     return {
         "metric": name,
         "examples": len(examples),

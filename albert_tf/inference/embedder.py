@@ -39,7 +39,7 @@ class Embedder(predictor.Loadable):
             fine-tuned with, or else its maximum, as always in `from_pretrained`.
         batch_size: int. Maximum number of texts per call of the model.
         max_batch_tokens: int. Maximum number of tokens per call.
-        num_threads: int. How many calls are made at the same time.
+        num_threads: int. Number of concurrent calls.
 
     Example:
         >>> import albert_tf
@@ -64,8 +64,8 @@ class Embedder(predictor.Loadable):
         from albert_tf.models.backbone import AlbertBackbone
 
         backbone = getattr(model, "backbone", model)
-        rule = f"model must have an encoder, received {type(model).__name__}"
-        require(isinstance(backbone, AlbertBackbone), rule)
+        expected = f"model must have an encoder, received {type(model).__name__}"
+        require(isinstance(backbone, AlbertBackbone), expected)
         predictor.check_fits(backbone, tokenizer)
         predictor.check_count("batch_size", batch_size)
         longest = backbone.config.max_position_embeddings
@@ -114,48 +114,44 @@ class Embedder(predictor.Loadable):
             max_seq_length=self.max_seq_length,
         )
         lengths, longest = encoded.lengths, self.max_seq_length
-        given = steps()
+        sizes = steps()
         batches = sorted_batches(
-            lengths, self.batch_size, self._max_batch_tokens, **given
+            lengths, self.batch_size, self._max_batch_tokens, **sizes
         )
 
         def compute(rows: np.ndarray) -> np.ndarray:
             most = int(lengths[rows].max())
-            length = inputs.rounded_length(most, longest, given["step"])
+            length = inputs.rounded_length(most, longest, sizes["step"])
             pad_id = self.tokenizer.pad_id
             return forward(inputs.padded_inputs(encoded, rows, length, pad_id))
 
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), np.float32)
-        found = in_threads(compute, batches, self._num_threads)
-        for rows, values in zip(batches, found, strict=True):
+        results = in_threads(compute, batches, self._num_threads)
+        for rows, values in zip(batches, results, strict=True):
             vectors[rows] = values
             on_batch(len(rows))
-        rule = f"{self.model.name}: its vectors are not finite; its weights are damaged"
-        require(np.isfinite(vectors).all(), rule, error=DataError)
+        need = f"{self.model.name}: its vectors are not finite; its weights are damaged"
+        require(np.isfinite(vectors).all(), need, error=DataError)
         return vectors
 
     def _layer_number(self, layer: int, pooling: str) -> int:
-        """Returns the index of a layer from the front; see `__call__`.
-
-        Raises:
-            UsageError: If an argument is invalid, or the model has no pooler.
-        """
+        """Returns the index of a layer from the front; see `__call__`."""
         last = self.model.config.num_hidden_layers
         is_integer = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
-        rule = f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
-        require(is_integer and -last - 1 <= layer <= last, rule)
+        need = f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
+        require(is_integer and -last - 1 <= layer <= last, need)
         layer = int(layer) % (last + 1)
-        rule = f"pooling must be one of {', '.join(POOLINGS)}, received {pooling!r:.80}"
-        require(pooling in POOLINGS, rule)
+        need = f"pooling must be one of {', '.join(POOLINGS)}, received {pooling!r:.80}"
+        require(pooling in POOLINGS, need)
         if pooling == "pooled":
-            rule = f"pooling: 'pooled' reads layer {last}, received layer {layer}"
-            require(layer == last, rule)
-            rule = "pooling: the model has no pooler, received 'pooled'"
-            require(self.model.pooler is not None, rule)
+            need = f"pooling: 'pooled' reads layer {last}, received layer {layer}"
+            require(layer == last, need)
+            need = "pooling: the model has no pooler, received 'pooled'"
+            require(self.model.pooler is not None, need)
         return layer
 
     def _forward(self, layer: int, pooling: str) -> Callable:
-        """Returns the compiled model; what comes after the layer is not computed."""
+        """Returns the compiled model, without the layers above the requested one."""
         key = layer, pooling
         if key not in self._forwards:
             self._forwards[key] = compile_encoder(
@@ -164,7 +160,7 @@ class Embedder(predictor.Loadable):
         return self._forwards[key]
 
     def _vectors(self, batch, layer: int, pooling: str):
-        """Computes float32 `[B, D]` of a batch of tensors."""
+        """Computes the vectors, float32 `[B, D]`, of a batch of tensors."""
         from keras import ops
 
         outputs = self.model(batch, training=False, output_hidden_states=True)

@@ -1,7 +1,7 @@
-"""Measures what a text classifier loses and gains by stopping early.
+"""Measures the costs and benefits of stopping a text classifier early.
 
-The metrics come from one pass that keeps the logits of every layer; the times are those
-of the same model under each rule.
+The metrics come from one pass that returns the logits of every layer; the times are
+measured with the same model under each rule.
 
 Legend: `N` examples, `L` layers, `C` labels.
 """
@@ -27,7 +27,7 @@ from albert_tf.models.exits import ElasticClassifier
 from albert_tf.reports.figures import draw_exits
 from albert_tf.storage import files
 
-# Thresholds of the entropy, as shares of the largest possible one.
+# Thresholds of the entropy, as shares of the maximum entropy.
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 MAX_PATIENCE = 6
 MAX_DROP = 0.5
@@ -38,26 +38,24 @@ def measure_exits(
 ) -> dict[str, Any]:
     """Measures metric and time with each number of layers and under several rules.
 
+    Raises `UsageError` if the model has no exits.
+
     Args:
         predictor: `Predictor`. Of a text classifier with exits, without a rule.
-        examples: Labelled examples of its task.
-        rounds: int. How often each is timed; the whole model and all rules take turns.
-        max_timed: int. Rows that are timed, at most one batch more: batches spread
-            evenly over the lengths.
+        rounds: int. Number of timings; the whole model and all rules take turns.
+        max_timed: int. Approximate number of rows to time, at most one batch more, in
+            batches spread evenly over the lengths.
 
     Returns:
         dict, ready for JSON: the model's digest as `weights`, the name of the metric,
         `full` (metric and seconds per example of the whole model), a list of `points`
         and `best`: of the points whose metric is at most half a point (hundredth)
-        below that of the whole model, the fastest one, or None. A point has the rule
+        below the whole model's, the fastest one, or None. A point has the rule
         (`exit`), the mean number of layers, the metric, and `time`, the share of the
         whole model's time: the median over the rounds.
-
-    Raises:
-        UsageError: If the model has no exits.
     """
     model = predictor.model
-    ElasticClassifier(model)  # has exits, or says what is missing
+    ElasticClassifier(model)  # raises if the model has no exits
     kind = problem_type_of(model)
     rules = rules_of(model.config.num_hidden_layers, model.num_labels, kind)
     encoded = predictor.encoded(examples)
@@ -111,23 +109,16 @@ def measure_exits(
 def check_curve(
     path: str, predictor: Predictor, splits: Sequence[str], overwrite: bool
 ) -> None:
-    """Checks, before anything is computed, that `write_curve` can do its work.
+    """Raises `UsageError` early if `write_curve` could not do its work.
 
-    Args:
-        path: str. As for `write_curve`; nothing is checked if it is empty.
-        predictor: `Predictor`. See `measure_exits`.
-        splits: Sequence of str. What is evaluated.
-        overwrite: bool. Whether an existing picture may be replaced.
-
-    Raises:
-        UsageError: If the model has no exits, there are several splits, or the picture
-            exists.
+    Nothing is checked if the path is empty. The model must have exits, there must be a
+    single split, and the picture must not exist unless it may be overwritten.
     """
     if not path:
         return
-    ElasticClassifier(predictor.model)  # has exits, or says what is missing
-    rule = "exits_curve: measures one split; choose with --split, received "
-    require(len(splits) == 1, f"{rule}{', '.join(splits)}")
+    ElasticClassifier(predictor.model)  # raises if the model has no exits
+    expected = "exits_curve: measures one split; choose with --split, received "
+    require(len(splits) == 1, f"{expected}{', '.join(splits)}")
     files.check_new("exits_curve", _picture(path), overwrite)
 
 
@@ -136,18 +127,15 @@ def _picture(path: str) -> str:
 
 
 def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
-    """Measures, and writes the numbers and a picture.
+    """Measures exits, and writes the numbers to a JSON file and a picture next to it.
 
-    Args:
-        path: str. The JSON file; the picture's name ends with `.png` instead.
-        predictor: `Predictor`. See `measure_exits`.
-        examples: See `measure_exits`.
+    The picture's name ends with `.png` instead. See `measure_exits`.
     """
     measured = measure_exits(predictor, examples)
     files.write_text(path, files.to_json(measured, indent=2) + "\n")
     picture = _picture(path)
     if files.exists(picture):
-        files.remove(picture)  # of other numbers, if none can be drawn
+        files.remove(picture)  # it shows other numbers, if no new one can be drawn
     with drawn_if_possible(picture):
         files.write_bytes(picture, draw_exits(measured))
     best = measured["best"]
@@ -155,7 +143,7 @@ def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
 
 
 def rules_of(num_layers: int, num_labels: int, problem_type: str) -> list[ExitRule]:
-    """Returns the rules to compare: those that such a model can follow."""
+    """Returns the rules to compare: the ones that such a model can follow."""
     rules = [ExitRule(LAYERS, n) for n in range(1, num_layers + 1)]
     if problem_type == "single_label_classification":
         most = math.log(num_labels)
@@ -167,12 +155,9 @@ def rules_of(num_layers: int, num_labels: int, problem_type: str) -> list[ExitRu
 
 
 def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarray:
-    """Returns after how many layers each example stops, int `[N]`.
+    """Returns the number of layers after which each example stops, int `[N]`.
 
-    Args:
-        rule: `ExitRule`.
-        logits: float32 `[N, L, C]`. Those of every layer.
-        problem_type: str. What they mean.
+    `logits` are those of every layer, float32 `[N, L, C]`.
     """
     N, L, _ = logits.shape
     if rule.kind == LAYERS:
@@ -183,8 +168,8 @@ def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarr
         stops = -(np.exp(log_p) * log_p).sum(-1) < rule.value
     else:
         multi_label = problem_type == "multi_label_classification"
-        found = logits > 0 if multi_label else logits.argmax(-1)[..., None]
-        same = (found[:, 1:] == found[:, :-1]).all(-1)
+        predicted = logits > 0 if multi_label else logits.argmax(-1)[..., None]
+        same = (predicted[:, 1:] == predicted[:, :-1]).all(-1)
         stops, count = np.zeros((N, L), bool), np.zeros(N, int)
         for layer in range(1, L):
             count = np.where(same[:, layer - 1], count + 1, 0)
@@ -194,7 +179,7 @@ def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarr
 
 
 def _some_batches(predictor, encoded, max_timed: int) -> list[dict]:
-    """Returns batches of all lengths, as evaluation makes them."""
+    """Returns batches of all lengths, as used in evaluation."""
     batches: list[dict] = []
 
     def keep(batch):
@@ -212,17 +197,17 @@ def _num_rows(batches: list[dict]) -> int:
 
 
 def _times(predictor, rules, batches, rounds) -> tuple[float, list[float]]:
-    """Returns the whole model's seconds per row, and each rule's share of its time."""
+    """Returns the whole model's seconds per row, and each rule's share of them."""
     model, head = predictor.model, predictor.head
-    # Not the model itself, which JAX would compile, unlike those with a rule.
+    # Not the model itself: JAX would compile it, but not the models with a rule.
     runs: list[Callable] = [as_forward(lambda *a, **k: model(*a, **k), head)]
     runs += [as_forward(ElasticClassifier(model, rule), head) for rule in rules]
     for run in runs:
         for batch in (batches[0], batches[-1]):  # traced, and used once
             run(batch)
     calls = [lambda run=run: [run(batch) for batch in batches] for run in runs]
-    found = np.array(
+    times = np.array(
         [[timeit.timeit(call, number=1) for call in calls] for _ in range(rounds)]
     )
-    shares = np.median(found[:, 1:] / found[:, :1], axis=0).tolist()
-    return float(np.median(found[:, 0])) / _num_rows(batches), shares
+    shares = np.median(times[:, 1:] / times[:, :1], axis=0).tolist()
+    return float(np.median(times[:, 0])) / _num_rows(batches), shares

@@ -1,9 +1,9 @@
-"""Answers files of any size: reads them in parts, computes these, joins the answers.
+"""Answers files of any size: reads parts, computes their answers, and joins them.
 
-A few parts of the input are in memory at a time. A finished part is kept next to the
-output until the output is complete, and the same command continues after it. Every call
-of a model runs in one thread, and which rows are in a call depends on the part alone,
-so the output does not depend on what computes the parts.
+Only a few parts of the input are in memory at a time. A finished part is stored next to
+the output until the output is complete, and the same command continues after it. Every
+call of a model runs in one thread, and the rows in a call depend on the part alone, so
+the output does not depend on the processes that compute the parts.
 """
 
 import dataclasses
@@ -34,21 +34,21 @@ from albert_tf.tasks.task import Portions
 from albert_tf.wording import count_of
 
 _PACKAGES = ("albert_tf", "keras", "tensorflow")
-# Attributes of examples that say where they were read.
+# Attributes of examples that locate them in their source.
 _PLACES = {"path", "lines", "unit", "where", "skipped", "note"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowWork:
-    """What computes the answers to rows, and where they go; see `run.Work`.
+    """Computes the answers to rows of a file; see `run.Work`.
 
     Attributes:
-        answers: str. What the model answers, as in `heads.HEADS`.
+        answers: str. Kind of the model's answers, as in `heads.HEADS`.
         model: str. Path of the model.
         output_file: str. The file to write; its ending chooses the format.
         max_seq_length: int or None. Longer texts are cut; see `Predictor`.
-        batch_size: int. Rows of a batch, at most.
-        max_batch_tokens: int. Tokens of a batch, at most.
+        batch_size: int. Maximum number of rows of a batch.
+        max_batch_tokens: int. Maximum number of tokens of a batch.
         named: bool. Whether a column names the rows.
     """
 
@@ -71,7 +71,7 @@ class RowWork:
 
     @property
     def output(self) -> formats.Output:
-        """What is written."""
+        """The file to write."""
         return formats.Output(self.output_file, self.answers, self.named)
 
 
@@ -80,7 +80,7 @@ class PredictWork(RowWork):
     """Predictions of a fine-tuned model.
 
     Attributes:
-        task: str. Name of another task than the model's; may be empty.
+        task: str. Name of a task other than the model's; may be empty.
         exit: str or None. Rule by which the model stops early; see `ExitRule`.
     """
 
@@ -94,15 +94,15 @@ class PredictWork(RowWork):
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         predictor = self.load(Predictor, num_threads, task=self.task, exit=self.exit)
-        # With other heads, an example has several rows, or shares one.
+        # With other heads, an example has several rows, or shares a row.
         is_row = self.answers == LABELS
 
         def compute(job: Job, on_rows: OnRows) -> Part:
             on_batch = on_rows if is_row else lambda rows: None
-            found = predictor.answers(job.rows, on_batch=on_batch)
+            answers_of = predictor.answers(job.rows, on_batch=on_batch)
             if not is_row:
                 on_rows(len(job.rows))
-            return formats.predictions(self.output, predictor.task, job, found)
+            return formats.predictions(self.output, predictor.task, job, answers_of)
 
         return compute
 
@@ -112,8 +112,7 @@ class EmbedWork(RowWork):
     """Vectors of texts.
 
     Attributes:
-        layer: int. See `Embedder`; so is `pooling`.
-        pooling: str.
+        layer, pooling: See `Embedder`.
     """
 
     answers: ClassVar[str] = VECTORS
@@ -139,17 +138,12 @@ def answer_rows(
 ) -> "Progress":
     """Writes the answers of a model folder to rows of any number.
 
-    Args:
-        work: `PredictWork` or `EmbedWork`.
-        open_source: callable. Returns the examples; called after what is wrong at once.
-        settings: dict. What determines the examples, ready for JSON.
-        bulk: `BulkSettings`.
-        overwrite: bool. Whether an existing output may be replaced.
+    Raises `UsageError` if something is in the way of the output, or the model has no
+    such answers, and `DataError` if a row cannot be used.
 
-    Raises:
-        UsageError: If something is in the way of the output, or the model has no such
-            answers.
-        DataError: If a row cannot be used.
+    Args:
+        open_source: callable. Returns the examples; called after the immediate checks.
+        settings: dict. Settings that determine the examples, ready for JSON.
     """
     bulk = bulk or BulkSettings()
     bulk.check_runner()
@@ -174,17 +168,11 @@ def answer_file(
 ) -> "Progress":
     """Answers all rows of a source.
 
-    Args:
-        work: `Work`.
-        source: `Portions`.
-        output: `formats.Output`.
-        settings: dict. What determines the answers but the rows, ready for JSON.
-        bulk: `BulkSettings`.
-        overwrite: bool. Whether an output, or parts of another run, may be replaced.
+    `settings` determine the answers, except for the rows, and are ready for JSON.
 
     Raises:
         UsageError: If the output exists and `overwrite` is not set.
-        DataError: If a row cannot be used; finished parts are kept.
+        DataError: If a row cannot be used; finished parts are preserved.
     """
     use_one_thread_per_call(bulk.threads_per_worker)
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
@@ -220,17 +208,16 @@ def answer_file(
 
 
 class Progress:
-    """What a run does; a terminal shows a bar with the rate and the time left.
+    """Counts the rows of a run; a terminal shows a bar with the rate and time left.
 
     Args:
-        source: `Portions`.
-        cores: int. Cores that compute; 0 if they are Beam's.
+        cores: int. Number of cores that compute; 0 if Beam provides them.
 
     Attributes:
         paths: list of str. The files of the output.
         parts: int. Parts that were read.
         rows: int. Rows that were read.
-        resumed: int. How many of them an earlier run had answered.
+        resumed: int. Number of rows that an earlier run had answered.
         seconds: float. From the start of the first part to the end of the last.
     """
 
@@ -244,7 +231,7 @@ class Progress:
         self.seconds = 0.0
 
     def read(self, rows: int) -> None:
-        """Counts rows that were read, and estimates how many there will be."""
+        """Counts rows that were read, and estimates their total number."""
         self._start = self._start or time.perf_counter()
         self.parts += 1
         self.rows += rows
@@ -256,7 +243,7 @@ class Progress:
         """Counts rows that an earlier run answered."""
         self.resumed += rows
         if not self._bar.disable:
-            self._bar.initial += rows  # do not count for the rate
+            self._bar.initial += rows  # excluded from the rate
         self._bar.update(rows)
 
     def update(self, rows: int) -> None:
@@ -271,7 +258,7 @@ class Progress:
         self.seconds = time.perf_counter() - (self._start or time.perf_counter())
 
     def text(self) -> str:
-        """Returns what was done in words."""
+        """Describes the work done in words."""
         new = self.rows - self.resumed
         rate = new / max(self.seconds, 1e-9)
         words = f"{count_of(new, 'text')} in {self.seconds:,.1f} s, {rate:,.1f} texts/s"
@@ -289,12 +276,12 @@ class Progress:
 
 
 def environment() -> dict[str, Any]:
-    """Returns what computes answers, so that those of two are not mixed."""
+    """Returns the versions in use, so that answers of different ones are not mixed."""
     import keras
 
-    found = versions(_PACKAGES)
+    installed = versions(_PACKAGES)
     return {
-        **{f"version of {name}": found[name] for name in _PACKAGES},
+        **{f"version of {name}": installed[name] for name in _PACKAGES},
         "keras_backend": keras.backend.backend(),
         # None is TensorFlow's own choice for the CPU.
         ONEDNN: os.environ.get(ONEDNN),
@@ -302,11 +289,7 @@ def environment() -> dict[str, Any]:
 
 
 def model_digest(path: str | os.PathLike) -> str:
-    """Returns a digest of the weights, the tokenizer and all that is saved with them.
-
-    Args:
-        path: str or path. As for `albert_tf.from_pretrained`.
-    """
+    """Returns a digest of the weights, the tokenizer and everything saved with them."""
     with open_checkpoint(path) as checkpoint:
         tokenizer = choose_tokenizer(checkpoint, None, None, None)
         about = [

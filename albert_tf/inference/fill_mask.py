@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import keras
 
 _CHECKPOINT = re.compile(r"step-(\d+)\.index")
-# The blanks that `clean_up_tokenization_spaces` of transformers removes.
+# Blanks that `clean_up_tokenization_spaces` of transformers removes.
 _BLANKS = re.compile(r" ([.?!,]|n't|'(?:m|s|ve|re))| (') ")
 
 
@@ -56,10 +56,10 @@ class FillMask(predictor.Loadable):
         self, model: "keras.Model", tokenizer: Tokenizer, batch_size: int = 32
     ):
         predictor.check_fits(model, tokenizer)
-        rule = "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer)"
+        expected = "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer)"
         kind = type(model).__name__
         has_head = getattr(model, "mlm_head", None) is not None
-        require(has_head, f"{rule}, received {kind}")
+        require(has_head, f"{expected}, received {kind}")
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
@@ -156,22 +156,16 @@ class FillMask(predictor.Loadable):
 def answer_all(
     run: str, prompts: Sequence[str], top_k: int = 5
 ) -> Iterator[dict[str, Any]]:
-    """Answers the same texts with every kept checkpoint, the best model and the last.
+    """Answers texts with every checkpoint of a run, its best model and the last.
 
     A checkpoint that a run in progress removes meanwhile is left out, with a warning.
-
-    Args:
-        run: str. Folder of the run.
-        prompts: Sequence of str. Texts with at least one `[MASK]` each.
-        top_k: int. Number of tokens per mask.
+    Raises `UsageError` if a text cannot be answered, for example because it is too
+    long.
 
     Yields:
         dict: `name` ("step 600", "best, step 400" or "model", with the kind of weights
         if the run has averages) and `answers`. The latter has for each text a list of
         masks, each with a list of (token, probability).
-
-    Raises:
-        UsageError: If a text cannot be answered, for example because it is too long.
     """
     fill_mask = None
     for name, path in _sources(run):
@@ -195,9 +189,9 @@ def answer_all(
 
 
 def _sources(run: str) -> list[tuple[str, str]]:
-    """Returns names and paths of what can answer: checkpoints by age, best, model.
+    """Returns names and paths of models that answer: checkpoints by age, best, last.
 
-    The names of a run with averages say which weights its files give.
+    In a run with averages, the names state the kind of weights in the files.
     """
     folder = files.join(run, "checkpoints")
     names = files.list_folder(folder) if files.is_folder(folder) else []
@@ -213,7 +207,7 @@ def _sources(run: str) -> list[tuple[str, str]]:
 
     averaged = settings.get("export_weights") == "average"
     # Before the first update there is no average.
-    found = [
+    models = [
         (name(f"step {step:,}", averaged and step > 0), f"{folder}/step-{step}")
         for step in steps
     ]
@@ -221,10 +215,10 @@ def _sources(run: str) -> list[tuple[str, str]]:
     if folders.is_complete(os.fspath(best)):
         record = files.read_json(files.join(best, "best.json"))
         of_average = str(record.get("metric")).startswith("ema_")
-        found.append((name(f"best, step {record.get('step')}", of_average), best))
+        models.append((name(f"best, step {record.get('step')}", of_average), best))
     for folder in (GENERATOR, MODEL):
         model = files.join(run, folder)
         if folders.is_complete(os.fspath(model)):
-            found.append((name("model", averaged), model))
+            models.append((name("model", averaged), model))
             break
-    return found
+    return models

@@ -1,8 +1,8 @@
-"""The files that `predict` and `embed` write, one writer per format.
+"""The files that `predict` and `embed` write, with one writer per format.
 
 The content of a part is JSON, bytes of vectors, or for Parquet a table in Arrow's
 stream format. Parts are joined to the file that the user named, in the format of its
-name.
+name's ending.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ from albert_tf.jobs.run import Job
 from albert_tf.storage import files
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task, table_text
 
-# Gives the parts of an output in order, every time it is called.
+# Yields the parts of an output in order, on every call.
 Parts = Callable[[], Iterator[Part]]
-# What is written, and the endings of the files.
+# The nouns for kinds of answers, and the endings of their files.
 _ENDINGS = {
     VECTORS: ("vectors", ("npy", "jsonl", "parquet")),
     LABELS: ("predictions for texts", ("tsv", "csv", "jsonl", "parquet")),
@@ -35,8 +35,8 @@ _ENDINGS = {
     SPANS: ("answers to questions", ("json", "parquet")),
 }
 _DELIMITERS = {"tsv": "\t", "csv": ","}
-# The original's files of answers to questions, by the end of their names, and what
-# they hold by id.
+# The original's files of answers to questions, by the ending of their names, and the
+# key of their content.
 _OF_SPANS = {
     ".json": "prediction",
     "_nbest.json": "nbest",
@@ -47,11 +47,11 @@ _NUMBER = re.compile(rb'^\{"index": (\d+)', re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """One file, or answers to questions with what is next to them.
+    """One output file, or answers to questions with their additional files.
 
     Attributes:
         path: str. The file to write; its ending chooses the format.
-        answers: str. What is written, as in `heads.HEADS`.
+        answers: str. Kind of the answers, as in `heads.HEADS`.
         named: bool. Whether a column names the rows.
     """
 
@@ -65,30 +65,30 @@ class Output:
         return os.path.splitext(self.path)[1].lower().removeprefix(".")
 
     def check(self) -> None:
-        """Raises a UsageError if the file cannot be written.
+        """Raises `UsageError` if the file cannot be written.
 
-        Its name ends in something else than it can be written as, its folder does not
-        exist, or pyarrow is missing.
+        The reasons are an ending that does not fit the answers, a missing folder, or a
+        missing pyarrow.
         """
         noun, endings = _ENDINGS[self.answers]
         *most, last = (f".{name}" for name in endings)
-        rule = f"output_file: {noun} are written as {', '.join(most)} or {last}"
-        require(self.ending in endings, f"{rule}, received {self.path}")
+        expected = f"output_file: {noun} are written as {', '.join(most)} or {last}"
+        require(self.ending in endings, f"{expected}, received {self.path}")
         if self.ending == "npy":
-            rule = "id_column: an .npy file holds vectors alone; write .jsonl or "
-            require(not self.named, f"{rule}.parquet")
+            expected = "id_column: an .npy file holds vectors alone; write .jsonl or "
+            require(not self.named, f"{expected}.parquet")
         files.check_new("output_file", self.path, overwrite=True)
         if self.ending == "parquet":
-            rule = f"output_file: {self.path}: writing parquet needs pyarrow: "
+            expected = f"output_file: {self.path}: writing parquet needs pyarrow: "
             there = importlib.util.find_spec("pyarrow")
-            require(there, f"{rule}pip install albert_tf[parquet]")
+            require(there, f"{expected}pip install albert_tf[parquet]")
 
     def existing(self) -> list[str]:
-        """Returns the files that exist already."""
+        """Returns the output files that already exist."""
         return list(filter(files.exists, self.paths()))
 
     def paths(self) -> list[str]:
-        """Returns the files that the answers may be written to."""
+        """Returns the files to which the answers may be written."""
         stem, _ = os.path.splitext(self.path)
         more = [*_OF_SPANS][1:] if self.ending == "json" else []
         return [self.path, *(f"{stem}{end}" for end in more)]
@@ -111,7 +111,7 @@ class Output:
         return [self.path]
 
     def _contents(self, parts: Parts) -> Iterator[bytes]:
-        """Yields what a file of bytes or of text consists of."""
+        """Yields the contents of a file of bytes or of text."""
         if self.answers == CHOICES and self.ending in _DELIMITERS:
             header = max((json.loads(part.content)[0] for part in parts()), key=len)
             tables = (json.loads(part.content) for part in parts())
@@ -120,8 +120,8 @@ class Output:
             return
         if self.ending == "npy":
             yield _npy_header([part.about for part in parts()])
-        # JSON lines begin with an index. They are all written as names if those of one
-        # part are names.
+        # JSON lines begin with an index. All indices are written as names if those of
+        # one part are names.
         lines = parts() if self.ending == "jsonl" else ()
         is_mixed = len({part.about["numbered"] for part in lines}) > 1
         for part in parts():
@@ -132,20 +132,13 @@ class Output:
 
 
 def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
-    """Returns the answers to the examples of a part.
-
-    Args:
-        output: `Output`. What the part belongs to.
-        task: `Task`.
-        job: `Job`. Its rows are examples of the task's family.
-        answers: Those of the family.
-    """
+    """Returns the answers to the examples of a part, which are rows of the job."""
     examples, ending = job.rows, output.ending
     is_numbered = output.answers == LABELS and _are_numbers(examples.ids, job.first)
     about = {"rows": len(examples), "numbered": is_numbered}
     if ending in _DELIMITERS:
         cells = task.cells(examples, answers)
-        # Of choices, another part may have more columns.
+        # In choices, another part may have more columns.
         if output.answers == CHOICES:
             return Part(json.dumps(cells).encode(), about)
         texts = _tables(output.answers, [cells], cells[0], _DELIMITERS[ending])
@@ -163,9 +156,9 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
 
 
 def prediction_files(task: Task, examples: Any, answers: Any) -> dict[str, str]:
-    """Returns the contents of files of predictions, by ending of their names.
+    """Returns the contents of files of predictions, by the ending of their names.
 
-    These are `".tsv"` and `".jsonl"`, or for answers to questions the original's:
+    These are `".tsv"` and `".jsonl"`, or for answers to questions the original's files:
     `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
     """
     kind, rows = HEADS[task.head].answers, task.rows(examples, answers)
@@ -180,8 +173,8 @@ def prediction_files(task: Task, examples: Any, answers: Any) -> dict[str, str]:
 def _tables(
     kind: str, tables: Iterable[list], header: list[str], delimiter: str
 ) -> Iterator[str]:
-    """Yields the text of tables, whose last columns some may lack, as one table."""
-    if kind == TAGS:  # conlleval knows neither a header nor quotes
+    """Yields the text of tables as one table; some may lack the last columns."""
+    if kind == TAGS:  # conlleval expects neither a header nor quotes
         for rows in tables:
             yield "".join("\t".join(row) + "\n" for row in rows)
         return
@@ -192,7 +185,7 @@ def _tables(
 
 
 def _lines(rows: Iterable[Mapping[str, Any]], is_numbered: bool) -> str:
-    """Returns rows as JSON lines, with numbers for indices if these are numbers."""
+    """Returns rows as JSON lines; numeric indices are written as numbers."""
     if is_numbered:
         rows = (row | {"index": int(row["index"])} for row in rows)
     return "".join(files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
@@ -200,15 +193,15 @@ def _lines(rows: Iterable[Mapping[str, Any]], is_numbered: bool) -> str:
 
 def _of_spans(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the contents of the original's files, each of which is one object."""
-    found = {
+    contents = {
         end: {row["id"]: row[key] for row in rows}
         for end, key in _OF_SPANS.items()
         if key in rows[0]
     }
-    # ASCII only: a text may hold a lone surrogate, which UTF-8 cannot.
+    # ASCII only: a text may hold a lone surrogate, which UTF-8 cannot represent.
     return {
         end: json.dumps(values, indent=4, allow_nan=False) + "\n"
-        for end, values in found.items()
+        for end, values in contents.items()
     }
 
 
@@ -228,8 +221,8 @@ def _text_columns(table, answers, is_named: bool) -> dict[str, Any]:
         is_list = answers.problem_type == MULTI_LABEL
         labels = [list(one) if is_list else str(one) for one in table.labels]
         columns["label"] = pa.array(labels, several if is_list else text)
-    found = [answers.text(i) for i in range(len(answers))]
-    columns["prediction"] = pa.array(found, kinds.get(answers.problem_type, text))
+    predicted = [answers.text(i) for i in range(len(answers))]
+    columns["prediction"] = pa.array(predicted, kinds.get(answers.problem_type, text))
     for i, label in enumerate(answers.labels):
         columns[f"probability_{label}"] = pa.array(answers.scores[:, i], pa.float32())
     return columns
@@ -257,14 +250,14 @@ def _vector_lines(job: Job, values: np.ndarray, is_numbered: bool) -> bytes:
     lines = []
     for i, (name, row) in enumerate(zip(job.rows.ids, values.tolist(), strict=True)):
         index = job.first + i if is_numbered else json.dumps(name, ensure_ascii=False)
-        # Nine digits give the same float32 again.
+        # Nine digits reproduce the same float32.
         numbers = ", ".join(f"{value:.9g}" for value in row)
         lines.append(f'{{"index": {index}, "vector": [{numbers}]}}\n')
     return "".join(lines).encode()
 
 
 def _index(ids: Sequence[str], is_named: bool) -> Any:
-    """Returns the column of the rows' names, or of their numbers, for Parquet."""
+    """Returns a Parquet column of the rows' names, or of their numbers."""
     import pyarrow as pa
 
     if is_named:
@@ -273,7 +266,7 @@ def _index(ids: Sequence[str], is_named: bool) -> Any:
 
 
 def _table_of_rows(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns rows as the content of a part; the first one tells the columns."""
+    """Returns rows as the content of a part; the first row determines the columns."""
     import pyarrow as pa
 
     def kind(value):
@@ -283,7 +276,7 @@ def _table_of_rows(rows: Sequence[Mapping[str, Any]]) -> bytes:
             return pa.list_(kind(value[0]) if value else pa.string())
         return pa.string() if isinstance(value, str) else pa.float64()
 
-    # UTF-8 cannot hold half characters, which a text may contain.
+    # UTF-8 cannot represent half characters, which a text may contain.
     text = json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")
     rows = json.loads(text)
     kinds = {name: kind(value) for name, value in rows[0].items()}
@@ -302,11 +295,7 @@ def _table(columns: Mapping[str, Any]) -> bytes:
 
 
 def _npy_header(abouts: Sequence[Mapping[str, int]]) -> bytes:
-    """Returns what comes before an array `[rows, width]` of float32 in NumPy's format.
-
-    Args:
-        abouts: sequence of dicts. Of the parts.
-    """
+    """Returns the header of an array `[rows, width]` of float32 in NumPy's format."""
     shape = (sum(one["rows"] for one in abouts), abouts[0]["width"])
     header, out = {"descr": "<f4", "fortran_order": False, "shape": shape}, io.BytesIO()
     np.lib.format.write_array_header_1_0(out, header)
@@ -326,7 +315,7 @@ def _write_parquet(file: IO[bytes], parts: Parts) -> None:
 
 
 class _Sink(io.RawIOBase):
-    """What pyarrow can write to, over a file that can only be appended to."""
+    """A file for pyarrow, over one that can only be appended to."""
 
     def __init__(self, file: IO[bytes]):
         self._file = file

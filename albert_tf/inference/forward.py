@@ -1,7 +1,7 @@
 """Compiles models for rows: fused operations, and one graph for batches of any size.
 
 `evaluate`, `predict`, `embed` and the Python classes all run a model this way, with the
-same rule of padding, so that they agree.
+same padding, so that their results agree.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import keras
 
 # Lengths of rows are rounded up to a multiple of this. Rows are sorted by length, so
-# that a multiple of 16, as in training, would be a third more tokens for sentences.
+# that a multiple of 16, as in training, would add a third of the tokens for sentences.
 _LENGTH_STEP = 4
-# On JAX, which compiles a program for every shape.
+# The steps on JAX, which compiles a program for every shape.
 _JAX_LENGTH_STEP, _JAX_ROW_STEP = 64, 8
-# Tokens of a call, padding included, at most.
+# Maximum number of tokens of a call, including padding.
 MAX_BATCH_TOKENS = 4096
 ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
 
@@ -39,14 +39,11 @@ def steps() -> dict[str, int]:
 
 
 def use_one_thread_per_call(num_calls: int) -> None:
-    """Configures TensorFlow, unless it has started; to be called before a model loads.
+    """Configures TensorFlow for concurrent calls, unless it has started.
 
-    Several threads then call the model at the same time, each with a batch of its own.
-    This wastes less than dividing a batch among threads, and what a call computes does
-    not depend on how many there are.
-
-    Args:
-        num_calls: int. Calls at the same time.
+    To be called before a model is loaded. Several threads then call the model, each
+    with its own batch. This wastes less than dividing a batch among threads, and the
+    result of a call does not depend on their number.
     """
     import keras
 
@@ -58,7 +55,7 @@ def use_one_thread_per_call(num_calls: int) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(num_calls)
         for device in tf.config.list_physical_devices("GPU"):
-            # Several processes may share it.
+            # Several processes may share the GPU.
             tf.config.experimental.set_memory_growth(device, True)
     except RuntimeError:
         pass  # the program that called this has used TensorFlow before
@@ -67,13 +64,8 @@ def use_one_thread_per_call(num_calls: int) -> None:
 def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
     """Returns the function of batches that a `Predictor` calls.
 
-    Args:
-        model: keras.Model.
-        head: str. Name of its head.
-        exit: str, `ExitRule` or None. Rule by which a text classifier stops early.
-
-    Raises:
-        UsageError: If the model cannot follow the rule.
+    `exit` is the rule by which a text classifier stops early, if any. Raises
+    `UsageError` if the model cannot follow the rule.
     """
     import keras
 
@@ -102,19 +94,17 @@ def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
 def as_forward(model: "keras.Model", head: str) -> Forward:
     """Returns a function from a batch of arrays to the outputs, as arrays.
 
-    Args:
-        model: keras.Model, or a callable like one. Takes the inputs of
-            `outputs.input_ranks`.
-        head: str. Name of its head.
+    The model is a keras.Model, or a callable like one, that takes the inputs of
+    `outputs.input_ranks`.
     """
     ranks = input_ranks(head)
     return _compiled(model, lambda batch: model(batch, training=False), ranks)
 
 
 def choices_in_rows(batch: Mapping[str, Any], head: str) -> Mapping[str, Any]:
-    """Returns a batch as models take it: those of choices, all of a question at once.
+    """Returns a batch in the form for models, whose rows have all choices.
 
-    Here, a choice is a row of its own.
+    In this package's batches, each choice has its own row.
     """
     if HEADS[head].input_rank != 3:
         return batch
@@ -126,13 +116,12 @@ def compile_encoder(
     compute: Callable[[Mapping], Any],
     ranks: Mapping[str, int] | Iterable[str],
 ) -> Forward:
-    """Compiles a function that calls a model, with the fastest encoder there is.
+    """Compiles a function that calls a model, with the fastest available encoder.
 
     Eager execution keeps every layer's hidden states and attention maps until the call
     returns. A graph frees a tensor after its last use and skips unused outputs.
 
     Args:
-        model: keras.Model. `AlbertBackbone`, or a model that has one.
         compute: callable. From a dict of int32 tensors to tensors.
         ranks: mapping. Keys of the dict, and the ranks of the tensors; or the keys of
             matrices.
@@ -162,8 +151,8 @@ def _compiled(
 ) -> Forward:
     import keras
 
-    # From an `ElasticClassifier`, rows leave when they are sure: no compiler knows the
-    # shapes.
+    # Rows leave an `ElasticClassifier` when they are sure, so that shapes are not
+    # known to a compiler.
     if keras.backend.backend() == "jax" and isinstance(model, keras.Model):
         return _compiled_by_jax(model, compute, ranks)
     if keras.backend.backend() != "tensorflow":
@@ -171,8 +160,8 @@ def _compiled(
     import tensorflow as tf
 
     spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}
-    # By its code, TensorFlow would take the functions of several models for one that
-    # is traced again and again, and warn.
+    # Without the partial, TensorFlow would take the functions of several models, which
+    # share their code, for one that is retraced again and again, and warn.
     function = tf.function(functools.partial(compute), input_signature=[spec])
     return _as_arrays(_alone_at_first(function), ranks)
 
@@ -191,7 +180,7 @@ def _compiled_by_jax(
         with keras.StatelessScope(state_mapping=pairs):
             return compute(batch)
 
-    # Weights of now: a live model may be trained further.
+    # The current weights are passed: a live model may be trained further.
     run = _as_arrays(lambda batch: program([v.value for v in variables], batch), names)
 
     def with_full_rows(batch: Mapping[str, np.ndarray]) -> Any:
@@ -205,18 +194,18 @@ def _compiled_by_jax(
 
 
 def _alone_at_first(function: Callable) -> Callable:
-    """Returns a graph's function whose first call in any thread is made alone.
+    """Returns a graph's function whose first call in any thread excludes other calls.
 
-    TensorFlow optimizes a graph in its first call, and again in every other one that
-    begins before that ends.
+    TensorFlow optimizes a graph in its first call, and again in every other call that
+    begins before the first one ends.
     """
     lock, is_ready = threading.Lock(), threading.Event()
 
     def call(*args, **kwargs):
         with contextlib.nullcontext() if is_ready.is_set() else lock:
-            found = function(*args, **kwargs)
+            outputs = function(*args, **kwargs)
             is_ready.set()
-            return found
+            return outputs
 
     return call
 

@@ -1,6 +1,6 @@
 """Shows what happens to texts inside an encoder, layer by layer.
 
-State 0 is what the first layer reads: the embeddings, projected to the width of the
+State 0 is the input of the first layer: the embeddings, projected to the width of the
 layers. State `l` is the output of layer `l`, which read state `l - 1`; where weights
 are shared, a layer is one application of them.
 
@@ -9,8 +9,8 @@ distances and cosine similarity (in terms of degree)" of the input and the outpu
 each layer. Each is computed for one token, then averaged over all tokens of all texts,
 `[CLS]` and `[SEP]` included, padding excluded.
 
-*Answers* are those of the masked-LM head to each state, with the last layer's weights
-of the head: it was trained to read the last state only.
+*Answers* are given by the masked-LM head for each state, with the weights of the head
+after the last layer: it was trained to read the last state only.
 
 Legend: `L` layers, `T` tokens, `D` hidden, `N` heads, `P` masks, `V` vocabulary.
 """
@@ -31,7 +31,7 @@ from albert_tf.inference.forward import ROWS, compile_encoder, steps
 from albert_tf.reports.samples import PROMPTS
 from albert_tf.text import inputs
 
-# Of one's own writing: no corpus is needed to look at a model.
+# Our own sentences, so that no corpus is needed to inspect a model.
 TEXTS = (
     "The keys to the old cabinet are on the table.",
     "Rain fell all night, and by morning the river had reached the bridge.",
@@ -40,7 +40,7 @@ TEXTS = (
     "If you heat the mixture slowly, the sugar dissolves before it boils.",
     *PROMPTS,
 )
-# Tokens of the text whose attention is shown: more could not be read in a picture.
+# Maximum number of tokens of the text whose attention is shown, to stay legible.
 _MAX_SHOWN = 24
 _DIGITS = 5
 
@@ -56,38 +56,38 @@ def inspect_model(
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
 ) -> dict[str, Any]:
-    """Returns what happens to texts inside the encoder of a checkpoint.
+    """Returns measurements of texts inside the encoder of a checkpoint.
 
     Args:
         path: str or path. As for `albert_tf.from_pretrained`.
-        texts: sequence of str. In those with `[MASK]`, the masked-LM head answers. The
-            attention shown is that of the first one, cut to 24 tokens.
+        texts: sequence of str. In texts with `[MASK]`, the masked-LM head answers. The
+            attention of the first text is shown, cut to 24 tokens.
         layers: sequence of int. Layers whose attention is shown, from 1. Default: the
             first, a middle and the last one.
         top_k: int. Number of answers to each mask.
         max_seq_length: int or None. Longer texts are cut, but not a mask. Default: the
             model's maximum.
-        tokenizer: str, path or None. For checkpoints that contain none; another one
-            than they contain is refused.
+        tokenizer: str, path or None. For checkpoints that contain none; one that
+            differs from the checkpoint's is rejected.
         do_lower_case, keep_accents: bool or None. As for `FillMask.from_pretrained`.
 
     Returns:
         dict, ready for JSON, with:
 
         - `model`, `format`, `head`, `family`, `sharing`, `num_hidden_layers`,
-          `hidden_size`: What was inspected.
-        - `texts`, `tokens`: How many were read.
+          `hidden_size`: The inspected model.
+        - `texts`, `tokens`: Numbers of texts and tokens read.
         - `transitions`: For each layer from 1, `layer`, `l2_distance`, `cosine` and
           `degrees`.
         - `answers`: For each text with masks, `text` and `masks`: for each mask, for
           each state from 0, pairs of the best tokens and their probabilities.
-        - `no_answers`: Why there are none, or "".
-        - `tokens_shown`: Those of the first text.
-        - `attention`: By layer, probabilities `[N, T, T]`: row `i` is what token `i`
-          reads.
+        - `no_answers`: The reason why there are no answers, or "".
+        - `tokens_shown`: The tokens of the first text.
+        - `attention`: By layer, probabilities `[N, T, T]`: row `i` shows the tokens
+          that token `i` reads.
         - `path`: `[L + 1, T, 2]`. Each token's states in the plane of the two principal
           components of all of them.
-        - `path_variance`: Shares of the variance that these two have.
+        - `path_variance`: Shares of the variance along these two components.
 
     Raises:
         UsageError: If an argument is invalid.
@@ -106,9 +106,9 @@ def inspect_model(
     require(len(texts) > 0, "texts must contain a text, is empty")
     predictor.check_count("top_k", top_k)
     with open_checkpoint(path) as opened:
-        found = any(name.startswith("mlm_head/") for name in opened.tensors)
+        has_head = any(name.startswith("mlm_head/") for name in opened.tensors)
         tokenizer = choose_tokenizer(opened, tokenizer, do_lower_case, keep_accents)
-        head = "masked_lm" if found else None
+        head = "masked_lm" if has_head else None
         model = build_model(opened, head, report=logging.info)
         about = {"format": opened.format, "head": opened.head}
     predictor.check_fits(model, tokenizer)
@@ -126,7 +126,7 @@ def inspect_model(
 
 
 class _Inspector:
-    """A model that is looked into; see `inspect_model`."""
+    """A model under inspection; see `inspect_model`."""
 
     def __init__(self, path, model, tokenizer, max_seq_length):
         self.path = path
@@ -149,16 +149,12 @@ class _Inspector:
         return chosen
 
     def encode(self, text) -> list[int]:
-        """Returns the token ids of a text, cut to the longest row.
-
-        Raises:
-            UsageError: If a mask is cut off.
-        """
+        """Returns the token ids of a text, cut to the longest row but not at a mask."""
         tokenizer, room = self.tokenizer, self.longest - 2
         ids = tokenizer.encode_masked(text)
-        rule = f"text: a mask lies behind max_seq_length={self.longest}, which cuts"
+        expected = f"text: a mask lies behind max_seq_length={self.longest}, which cuts"
         shown = text if len(text) <= 60 else f"{text[:57]}..."
-        require(tokenizer.mask_id not in ids[room:], rule, shown)
+        require(tokenizer.mask_id not in ids[room:], expected, shown)
         return [tokenizer.cls_id, *ids[:room], tokenizer.sep_id]
 
     def states_of(self, texts, rows, top_k) -> dict[str, Any]:
@@ -171,8 +167,8 @@ class _Inspector:
             length = inputs.rounded_length(len(row), self.longest, steps()["step"])
             states = np.concatenate(forward(_batch(row, length)))[:, : len(row)]
             states = states.astype(np.float64)
-            rule = f"{self.path}: its states are not finite; its weights are damaged"
-            require(np.isfinite(states).all(), rule, error=DataError)
+            demand = f"{self.path}: its states are not finite; its weights are damaged"
+            require(np.isfinite(states).all(), demand, error=DataError)
             sums = sums + transitions(states).sum(axis=-1)
             places = np.flatnonzero(np.equal(row, self.tokenizer.mask_id))
             if len(places) and not self.no_answers:
@@ -203,14 +199,14 @@ class _Inspector:
         scores, ids = map(ops.convert_to_numpy, best)
 
         def pairs(*place):
-            found = zip(ids[place].tolist(), scores[place].tolist(), strict=True)
-            return [[self.tokenizer.id_to_text(i), score] for i, score in found]
+            best_pairs = zip(ids[place].tolist(), scores[place].tolist(), strict=True)
+            return [[self.tokenizer.id_to_text(i), score] for i, score in best_pairs]
 
         states, masks = map(range, ids.shape[:2])
         return [[pairs(state, mask) for state in states] for mask in masks]
 
     def attention_and_path(self, row, layers) -> dict[str, Any]:
-        """Returns what the pictures of one text show."""
+        """Returns the data for the pictures of one text."""
         from keras import ops
 
         row = [*row[: min(len(row), _MAX_SHOWN) - 1], row[-1]]
@@ -238,15 +234,12 @@ def _batch(row: Sequence[int], length: int) -> dict[str, np.ndarray]:
 
 
 def _rounded(values: np.ndarray) -> list:
-    """Returns numbers of pictures as lists, short enough for a file."""
+    """Returns numbers for pictures as lists, rounded to keep the file short."""
     return values.astype(np.float64).round(_DIGITS).tolist()
 
 
 def transitions(states: np.ndarray) -> np.ndarray:
-    """Compares the input and the output of each layer.
-
-    Args:
-        states: float64 `[L + 1, T, D]`.
+    """Compares the input and the output of each layer, of states `[L + 1, T, D]`.
 
     Returns:
         float64 `[3, L, T]`: L2 distance, cosine similarity, and the angle in degrees.
@@ -259,14 +252,11 @@ def transitions(states: np.ndarray) -> np.ndarray:
 
 
 def principal_plane(states: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Projects states to their first two principal components.
-
-    Args:
-        states: float64 `[L + 1, T, D]`.
+    """Projects states `[L + 1, T, D]` to their first two principal components.
 
     Returns:
-        float64 `[L + 1, T, 2]`, and the shares of the variance. The sign of an axis is
-        that with which its largest weight is positive.
+        float64 `[L + 1, T, 2]`, and the shares of the variance. The sign of each axis
+        is chosen so that its largest weight is positive.
     """
     flat = states.reshape(-1, states.shape[-1])
     left, sizes, axes = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)

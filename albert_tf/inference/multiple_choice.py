@@ -50,8 +50,8 @@ class MultipleChoice(predictor.Predictor):
             question: str or sequence of `N` str. Read before each choice.
 
         Returns:
-            A list of dicts: `choice`, `index` (its number, from 0) and `score`. For a
-            sequence of contexts, a list of such lists.
+            A list of dicts: `choice`, `index` (from 0) and `score`. For a sequence of
+            contexts, a list of such lists.
 
         Raises:
             UsageError: If an argument is not of these types, or there are no choices.
@@ -65,8 +65,8 @@ class MultipleChoice(predictor.Predictor):
         rows = [choices] if single else list(choices)
         count = len(contexts)
         for name, values in (("question", questions), ("choices", rows)):
-            rule = f"{name}: expected as many as contexts, {count}, received "
-            require(len(values) == count, f"{rule}{len(values)}")
+            expected = f"{name}: expected as many as contexts, {count}, received "
+            require(len(values) == count, f"{expected}{len(values)}")
         for i, row in enumerate(rows):
             name = "choices" if single else f"choices[{i}]"
             predictor.check_list(name, row)
@@ -92,7 +92,7 @@ class MultipleChoice(predictor.Predictor):
             rows, answers.predictions.tolist(), answers.probabilities, strict=True
         ):
             scores = [float(score) for score in scores]
-            # What `predict` would choose comes first even where rounding makes a tie.
+            # The choice of `predict` comes first even where rounding makes a tie.
             order = sorted(range(len(row)), key=lambda j: (-scores[j], j != best))
             results.append(
                 [{"choice": row[j], "index": j, "score": scores[j]} for j in order]

@@ -52,18 +52,18 @@ if TYPE_CHECKING:
 
 # The heads that are fine-tuned. A file that names none of them is tried as the first.
 _HEADS = answering(*FINE_TUNED)
-# The classes that load them, by what they answer.
+# The classes that load these heads, by the kind of answers.
 _CLASSES = {LABELS: "Classifier", TAGS: "TokenClassifier", SPANS: "QuestionAnswerer"}
 _CLASSES |= {CHOICES: "MultipleChoice"}
 
 
 class Loadable:
-    """A class made from a model and its tokenizer, which can be loaded from files.
+    """Base of classes with a model and its tokenizer that can be loaded from files.
 
     Attributes:
         heads: tuple of str or None. Names of the heads that the model may have; None
-            for the encoder alone. The files' own head is taken if it is one of them,
-            and the first one otherwise.
+            for the encoder alone. The files' own head is used if it is one of them, and
+            the first one otherwise.
     """
 
     heads: ClassVar[tuple[str | None, ...]]
@@ -79,13 +79,13 @@ class Loadable:
         keep_accents: bool | None = None,
         **kwargs,
     ) -> Self:
-        """Loads the model, what is recorded with it, and its tokenizer.
+        """Loads the model, its recorded settings, and its tokenizer.
 
         Args:
             path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
-                one than in `path` is refused.
-            head: str or None. Name of the head, if the files do not say it.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; one that
+                differs from the tokenizer in `path` is rejected.
+            head: str or None. Name of the head, if the files do not name it.
             do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
                 does not say so.
             keep_accents: bool or None. Needed if the tokenizer keeps accents and
@@ -106,7 +106,7 @@ class Loadable:
             tokenizer = choose_tokenizer(
                 checkpoint, tokenizer, do_lower_case, keep_accents
             )
-            # Keras is imported after what is wrong without it.
+            # Keras is imported only after the checks that do not need it.
             from albert_tf.converters.keras_model import build_model
 
             model = build_model(checkpoint, head)
@@ -122,59 +122,50 @@ class Loadable:
 def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:
     """Returns the head to build from an open checkpoint, before weights are read.
 
-    Args:
-        checkpoint: `Checkpoint`.
-        heads: sequence of str or None. Names of the heads that will do; see `Loadable`.
-
-    Raises:
-        UsageError: If a part of the head has no weights at all.
-        DataError: If the encoder holds an unknown tensor.
+    `heads` names the acceptable heads; see `Loadable`. Raises `UsageError` if a part of
+    the head has no weights at all, and `DataError` if the encoder holds an unknown
+    tensor.
     """
     checkpoint.check_unknown(with_heads=False)
     head = checkpoint.head if checkpoint.head in heads else heads[0]
     for part in find(head).parts:
-        found = any(name.startswith(f"{part}/") for name in checkpoint.tensors)
+        has_part = any(name.startswith(f"{part}/") for name in checkpoint.tensors)
         is_other = checkpoint.head == "discriminator" and find(head).has_masked_lm
         require(
-            found or not is_other,
+            has_part or not is_other,
             f"{checkpoint.path}: is ELECTRA's discriminator, which fills no masks; "
             f"give the folder of the generator, or of the run that holds {GENERATOR}/",
         )
         require(
-            found,
+            has_part,
             f"{checkpoint.path}: has no trained {part}, as a model has that was "
             f"fine-tuned; its head is {checkpoint.head or 'none'}",
         )
     own = find(checkpoint.head)
     is_other = own.has_classifier and find(head).has_classifier
     is_other = is_other and not checkpoint.has_classifier_of(head)
-    rule = f"{checkpoint.path}: is a {own.name}, not a {head}; albert_tf."
-    require(not is_other, f"{rule}{_CLASSES.get(own.answers)} loads it")
+    expected = f"{checkpoint.path}: is a {own.name}, not a {head}; albert_tf."
+    require(not is_other, f"{expected}{_CLASSES.get(own.answers)} loads it")
     return head
 
 
 def check_fits(model: "keras.Model", tokenizer: Tokenizer) -> None:
-    """Raises a UsageError if the tokenizer has more tokens than the model."""
+    """Raises `UsageError` if the tokenizer has more tokens than the model."""
     most = model.config.vocab_size
-    rule = f"tokenizer: expected at most vocab_size={most} tokens, as the model has"
-    require(tokenizer.vocab_size <= most, rule, tokenizer.vocab_size)
+    expected = f"tokenizer: expected at most vocab_size={most} tokens, as the model has"
+    require(tokenizer.vocab_size <= most, expected, tokenizer.vocab_size)
 
 
 def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
-    """Returns one text or several as a list.
+    """Returns one text or several, str or UTF-8 bytes, as a list.
 
-    Args:
-        name: str. Name of the argument, for error messages.
-        texts: str, or iterable of str. UTF-8 bytes are accepted, too.
-
-    Raises:
-        UsageError: If it is neither, or an element is not a string.
+    Raises `UsageError`, which names the argument, if an element is not a string.
     """
     if isinstance(texts, str | bytes):
         return [texts]
     several = isinstance(texts, Iterable) and not isinstance(texts, Mapping | Set)
-    rule = f"{name} must be a string or a list of strings"
-    require(several, f"{rule}, received {type(texts).__name__}")
+    expected = f"{name} must be a string or a list of strings"
+    require(several, f"{expected}, received {type(texts).__name__}")
     texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str | bytes):
@@ -185,8 +176,8 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
 def as_unicode(name: str, texts: str | bytes | Iterable[str | bytes]) -> list[str]:
     """Returns one text or several as a list of str; see `as_texts`.
 
-    Bytes that are not UTF-8 become spaces. A str stays as it is, so that places in it
-    are those that the caller sees.
+    Bytes that are not UTF-8 become spaces. A str is not changed, so that positions in
+    it are valid for the caller.
     """
     return [
         text if isinstance(text, str) else to_unicode(text)
@@ -195,29 +186,19 @@ def as_unicode(name: str, texts: str | bytes | Iterable[str | bytes]) -> list[st
 
 
 def check_list(name: str, value: Any) -> None:
-    """Raises a UsageError if an argument is not a sequence of several things.
-
-    Args:
-        name: str. Name of the argument.
-        value: Its value.
-    """
+    """Raises `UsageError` if an argument is not a sequence of several things."""
     single = isinstance(value, str | bytes | Mapping | Set)
     if single or not isinstance(value, Iterable):
-        # Not `require`: a long list takes time to be described.
+        # Not `require`: describing a long list takes time.
         kind = type(value).__name__
         raise UsageError(f"{name} must be a list, received {kind} {value!r:.60}")
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raises a UsageError if an argument is not a positive integer.
-
-    Args:
-        name: str. Name of the argument.
-        value: Its value.
-    """
+    """Raises `UsageError` if an argument is not a positive integer."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    rule = f"{name} must be a positive integer, received {value!r:.80}"
-    require(is_integer and value >= 1, rule)
+    expected = f"{name} must be a positive integer, received {value!r:.80}"
+    require(is_integer and value >= 1, expected)
 
 
 class Predictor(Loadable):
@@ -228,25 +209,25 @@ class Predictor(Loadable):
     Args:
         model: keras.Model. One of the classifiers or question answering models.
         tokenizer: `Tokenizer`.
-        task: str or `Task`. Name of a task to use the model for, or what `find_task`
-            returned. Default: the one that it was fine-tuned on, or what its head can
-            do if no task is on record.
+        task: str or `Task`. Name of a task to use the model for, or the result of
+            `find_task`. Default: the task that it was fine-tuned on, or what its head
+            can do if no task is on record.
         max_seq_length: int. Maximum length of a row. Default: as in fine-tuning, or
             else the model's maximum.
         batch_size: int. Rows per call of the model.
-        max_batch_tokens: int. Tokens per call of the model, at most.
-        num_threads: int. How many calls are made at the same time.
+        max_batch_tokens: int. Maximum number of tokens per call of the model.
+        num_threads: int. Number of concurrent calls.
         exit: str, `ExitRule` or None. Rule by which a text classifier with exits stops
             early, such as "entropy:0.3".
         **options: Other fields of `tasks.task.Options`, such as `doc_stride` or
-            `null_threshold`; None for that of fine-tuning. `on_bad_input` is "stop"
-            unless given.
+            `null_threshold`; None for the value of fine-tuning. `on_bad_input` is
+            "stop" by default.
 
     Attributes:
         head: str. Name of the model's head.
         task: `Task`. With the labels of the model and the options to be used.
-        used_layers: int32 `[R]` or None. Layers that each row of the last `answers` has
-            passed, if there is a rule.
+        used_layers: int32 `[R]` or None. Number of layers that each row of the last
+            `answers` passed, if there is a rule.
         checks_finite: bool. Whether outputs that are not finite are an error rather
             than a warning.
 
@@ -280,24 +261,24 @@ class Predictor(Loadable):
         if type(self) is not Predictor:
             names = [HEADS[head].load_class().__name__ for head in self.heads]
             expected = f"an {' or '.join(names)}"
-        rule = f"model must be {expected}, received {type(model).__name__}"
-        require(self.head in self.heads, rule)
+        demand = f"model must be {expected}, received {type(model).__name__}"
+        require(self.head in self.heads, demand)
         check_fits(model, tokenizer)
         tokenizer = tokenizer.for_segments(model.config.num_segments)
         check_count("batch_size", batch_size)
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        found = task if isinstance(task, Task) else _task_of(model, self.head, task)
-        given = {"max_seq_length": max_seq_length, **options}
-        given = {name: value for name, value in given.items() if value is not None}
+        own_task = task if isinstance(task, Task) else _task_of(model, self.head, task)
+        changes = {"max_seq_length": max_seq_length, **options}
+        changes = {name: value for name, value in changes.items() if value is not None}
         longest = model.config.max_position_embeddings
-        _check_options(given, longest)
-        start = dataclasses.replace(found.options, **given)
+        _check_options(changes, longest)
+        start = dataclasses.replace(own_task.options, **changes)
         if HEADS[self.head].answers_spans and not getattr(model, "task", None):
             start = with_room(start, 2 + tokenizer.pair_separators)
-            start = dataclasses.replace(start, **given)
-        self.task: Task = dataclasses.replace(found, options=start)
+            start = dataclasses.replace(start, **changes)
+        self.task: Task = dataclasses.replace(own_task, options=start)
         length, pad_id = start.max_seq_length, tokenizer.pad_id
         self._shape = BatchShape(self.head, length, longest, pad_id, **steps())
         self.used_layers: np.ndarray | None = None
@@ -307,15 +288,14 @@ class Predictor(Loadable):
 
     @property
     def options(self) -> Options:
-        """How examples become rows and outputs answers."""
+        """Options that determine how examples become rows and outputs answers."""
         return self.task.options
 
     def encoded(self, examples: Any) -> EncodedExamples:
         """Returns the rows of examples of the task's family.
 
-        Raises:
-            DataError: If an example cannot be used.
-            UsageError: If the options leave no room for text.
+        Raises `DataError` if an example cannot be used, and `UsageError` if the options
+        leave no room for text.
         """
         return self.task.encode(examples, self.tokenizer)
 
@@ -366,8 +346,7 @@ class Predictor(Loadable):
         """Returns the model's outputs for all rows.
 
         Args:
-            encoded: `EncodedExamples`.
-            forward: callable or None. What runs the batches in place of the model.
+            forward: callable or None. Runs the batches in place of the model.
             on_batch: callable. Called with the number of rows after every batch.
             title: str. Title of a progress bar; empty for none.
 
@@ -392,10 +371,10 @@ class Predictor(Loadable):
         for name, values in outputs.items():
             if np.isfinite(values).all():
                 continue
-            rule = f"{self.model.name}: its {name} are not finite; its weights are "
-            rule += "damaged, or training diverged"
-            require(not self.checks_finite, rule, error=DataError)
-            logging.warning("%s", rule)
+            expected = f"{self.model.name}: its {name} are not finite; its weights are "
+            expected += "damaged, or training diverged"
+            require(not self.checks_finite, expected, error=DataError)
+            logging.warning("%s", expected)
         return outputs
 
 
@@ -404,17 +383,13 @@ def find_task(
 ) -> Task:
     """Returns the task that a `Predictor` of a model has, without reading its weights.
 
-    A wrong path, model or task is thus an error before a large model is loaded.
+    A wrong path, model or task is thus an error before a large model is loaded. Raises
+    `UsageError` if the files do not contain a fine-tuned model, or it is not one for
+    the task, or rows of that length are impossible, and `DataError` if the files are
+    missing or damaged.
 
     Args:
-        path: str or path. As for `Predictor.from_pretrained`.
         name: str. Name of another task to use the model for.
-        max_seq_length: int or None. Length that rows will have, to be checked.
-
-    Raises:
-        UsageError: If the files do not contain a fine-tuned model, or it is not one
-            for the task, or rows of that length are impossible.
-        DataError: If the files are missing or damaged.
     """
     with open_checkpoint(path) as checkpoint:
         head = choose_head(checkpoint, _HEADS)
@@ -439,27 +414,27 @@ def _task_of(model: Any, head: str | None, name: str) -> Task:
     if not has_labels or kind == REGRESSION:
         return task
     if not task.labels:
-        # Not on the model, which belongs to the caller.
+        # Not set on the model, which belongs to the caller.
         facts = ("config", "max_seq_length", "task")
         named = types.SimpleNamespace(
             labels=[f"LABEL_{i}" for i in range(model.num_labels)],
             **{fact: getattr(model, fact, None) for fact in facts},
         )
         task = saved.task_of(named, head, kind, name)
-    rule = f"task: {task.name} has {len(task.labels)} labels, received a model with "
-    require(len(task.labels) == model.num_labels, f"{rule}{model.num_labels}")
+    demand = f"task: {task.name} has {len(task.labels)} labels, received a model with "
+    require(len(task.labels) == model.num_labels, f"{demand}{model.num_labels}")
     return task
 
 
-def _check_options(given: dict[str, Any], longest: int) -> None:
-    """Raises a UsageError if a value is of the wrong type or too large."""
-    for name, value in given.items():
+def _check_options(options: dict[str, Any], longest: int) -> None:
+    """Raises `UsageError` if a value is of the wrong type or too large."""
+    for name, value in options.items():
         if name == "null_threshold":
             number = isinstance(value, int | float) and not isinstance(value, bool)
             is_number = number and not math.isnan(value)
             require(is_number, f"{name} must be a number", value)
         elif name != "on_bad_input":
             check_count(name, value)
-    if "max_seq_length" in given:
-        length = given["max_seq_length"]
+    if "max_seq_length" in options:
+        length = options["max_seq_length"]
         inputs.check_max_seq_length(length, pairs=False, longest=longest)

@@ -28,11 +28,11 @@ class QuestionAnswerer(predictor.Predictor):
         unanswerable: bool or None. Whether a text may have no answer. Default: whether
             the model was fine-tuned on such questions (SQuAD 2.0), or a
             `null_threshold` is given.
-        null_threshold: float or None. A question is answered if its null score is not
-            above this: a larger number gives more answers. The null score is the logit
-            of "there is no answer" of the beam head, and otherwise the logits of
-            `[CLS]` minus those of the best answer. Default: that chosen in fine-tuning,
-            or 0.
+        null_threshold: float or None. A question is answered if its null score does
+            not exceed this: a larger number gives more answers. The null score is
+            the logit of "there is no answer" of the beam head, and otherwise the
+            logits of `[CLS]` minus the logits of the best answer. Default: the
+            value chosen in fine-tuning, or 0.
         **kwargs: `max_seq_length`, `doc_stride`, `max_query_length`, `n_best_size` and
             `max_answer_length` (see `tasks.task.Options`; default: as in
             fine-tuning), and `batch_size`.
@@ -67,7 +67,7 @@ class QuestionAnswerer(predictor.Predictor):
         context: str | Sequence[str],
         top_k: int = 1,
     ) -> Any:
-        """Returns the best answers, as the answers of `evaluate` and `predict`.
+        """Returns the best answers, equal to the answers of `evaluate` and `predict`.
 
         Args:
             question: str or sequence of str. UTF-8 bytes are accepted, too.
@@ -97,8 +97,8 @@ class QuestionAnswerer(predictor.Predictor):
         elif isinstance(question, str | bytes):
             questions *= len(contexts)
         count = len(questions)
-        rule = f"context: expected one text, or one for each of {count} questions"
-        require(len(contexts) == count, rule, len(contexts))
+        expected = f"context: expected one text, or one for each of {count} questions"
+        require(len(contexts) == count, expected, len(contexts))
         if not questions:
             return []
         answers = self.answers(ask(questions, contexts, self.unanswerable))
@@ -108,24 +108,24 @@ class QuestionAnswerer(predictor.Predictor):
 
 
 def _ranked(answers: Answers, i: int) -> list[dict[str, Any]]:
-    """Returns the answers to a question, the one that is given first."""
-    # Made-up answers have no place in the text.
-    found = [c for c in answers.nbest[i] if c.start >= 0]
+    """Returns the answers to a question, starting with the one that is given."""
+    # Made-up answers have no position in the text.
+    candidates = [c for c in answers.nbest[i] if c.start >= 0]
     if answers.null_scores is None:
-        return [_row(c, c.probability) for c in found] or [_row(_NOTHING, 0.0)]
+        return [_row(c, c.probability) for c in candidates] or [_row(_NOTHING, 0.0)]
     null = answers.null_scores[i]
     if answers.is_beam:
         # The list holds the probabilities among answers.
         none = 1 / (1 + math.exp(-max(-700.0, null)))
-        rows = [_row(c, (1 - none) * c.probability) for c in found]
+        rows = [_row(c, (1 - none) * c.probability) for c in candidates]
     else:
-        # Where the n-best list has been cut, it may lack "no answer".
+        # A cut n-best list may lack "no answer".
         listed = [c.probability for c in answers.nbest[i] if c.start < 0]
         first = answers.nbest[i][0].probability
         none = listed[0] if listed else first * math.exp(min(null, 0.0))
-        rows = [_row(c, c.probability) for c in found]
-        if not found and answers.best[i].start >= 0:
-            # A list of one, which is "no answer".
+        rows = [_row(c, c.probability) for c in candidates]
+        if not candidates and answers.best[i].start >= 0:
+            # A list of one entry, which is "no answer".
             rows = [_row(answers.best[i], none * math.exp(min(-null, 0.0)))]
     nothing = _row(_NOTHING, none if rows else 1.0)
     if not answers.texts[i]:

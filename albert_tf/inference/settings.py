@@ -11,7 +11,7 @@ from albert_tf.storage import files
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BulkSettings:
-    """How the rows of a file are divided, and what computes the answers.
+    """The division of a file's rows, and the processes that compute the answers.
 
     Attributes:
         num_workers: Processes, each with the model in memory; the cores are shared out
@@ -39,7 +39,7 @@ class BulkSettings:
             )
 
     def check_runner(self) -> None:
-        """Raises a UsageError if there is a runner that Beam cannot use."""
+        """Raises `UsageError` if there is a runner that Beam cannot use."""
         if self.runner:
             from albert_tf.jobs.beam import check_runner
 
@@ -47,7 +47,7 @@ class BulkSettings:
 
     @property
     def threads_per_worker(self) -> int:
-        """Number of calls of the model at a time in each process."""
+        """Number of concurrent calls of the model in each process."""
         return max(1, num_cores() // self.num_workers)
 
     @property
@@ -57,9 +57,9 @@ class BulkSettings:
 
 
 def check_output_file(path: str, overwrite: bool) -> None:
-    """Raises a UsageError if an output is in the way, held, or cannot be written.
+    """Raises `UsageError` if an output is in the way, held, or cannot be written.
 
-    The workplace of the run says so again, but only after TensorFlow has started.
+    The run checks this again, but only after TensorFlow has started.
     """
     files.check_new("output_file", path, overwrite=True)
     check_output(f"{path}.parts", [path] if files.exists(path) else [], overwrite)

@@ -13,7 +13,7 @@ from albert_tf.tasks.iob import OUTSIDE, entities, mark_entities
 from albert_tf.tasks.tagging_files import TaggedExamples
 
 _NOT_SPACE = re.compile(r"\S+")
-# A word among the kinds of its characters; equal characters.
+# A word among the kinds of its characters, and a run of equal characters.
 _WORD = re.compile("L(.*L)?")
 _EQUAL = re.compile(r"(.)\1*", re.DOTALL)
 
@@ -22,7 +22,7 @@ class TokenClassifier(predictor.Predictor):
     """Tags words, and joins the words of entities.
 
     A text is split into words at white space; punctuation at the start or the end of a
-    word is a word of its own (`"Bonn."` is `Bonn` and `.`, `"U.S.-based"` is one word),
+    word is a separate word (`"Bonn."` is `Bonn` and `.`, `"U.S.-based"` is one word),
     as in most data that models are fine-tuned on. Every word gets the tag of its first
     token. Texts that are too long for a row continue in another one.
 
@@ -53,10 +53,10 @@ class TokenClassifier(predictor.Predictor):
         Args:
             texts: str; sequence of str, several texts; or sequence of sequences of str,
                 the words of several sentences. UTF-8 bytes are accepted, too.
-            aggregate: bool. Whether to join words to entities, as conlleval would, and
-                to leave out words with the tag `O`. If the model's tags mark no
-                entities (parts of speech), every other word has its entry. If False,
-                every word has one.
+            aggregate: bool. Whether to join words to entities, like conlleval, and to
+                leave out words with the tag `O`. If the model's tags mark no entities
+                (parts of speech), every other word has its own entry. If False, every
+                word has one.
             is_split_into_words: bool. Whether a sequence of str is the words of one
                 sentence, instead of several texts.
 
@@ -64,7 +64,7 @@ class TokenClassifier(predictor.Predictor):
             A list of dicts: `entity` (type of the entity, or tag of the word), `score`
             (probability of the tag, for entities the mean of their words), `word`,
             `start` and `end`: `text[start:end]` is the word, counted in characters.
-            Where the words were given, `words[start:end]` are those of the entity. For
+            If words were given, `words[start:end]` are the words of the entity. For
             several texts or sentences, a list of such lists.
 
         Raises:
@@ -84,8 +84,8 @@ class TokenClassifier(predictor.Predictor):
             for i, row in enumerate(texts):
                 predictor.check_list(f"texts[{i}]", row)
                 sources.append(predictor.as_unicode(f"texts[{i}]", row))
-        found = self._tag(sources, aggregate) if sources else []
-        return found[0] if single else found
+        tagged = self._tag(sources, aggregate) if sources else []
+        return tagged[0] if single else tagged
 
     def _tag(self, sources: list, aggregate: bool) -> list[list[dict[str, Any]]]:
         """Returns the entries of texts, or of sentences of words."""
@@ -126,11 +126,10 @@ class TokenClassifier(predictor.Predictor):
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Returns where the words of a text start and end, in characters.
+    """Returns the start and end of each word of a text, in characters.
 
-    Args:
-        text: str. Words are divided by white space. Punctuation and symbols before and
-            after a word are words, equal ones in a row (`...`) one word.
+    Words are divided by white space. Punctuation and symbols before and after a word
+    are separate words; equal ones in a row (`...`) form one word.
     """
     spans = []
     for match in _NOT_SPACE.finditer(text):

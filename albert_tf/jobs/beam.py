@@ -1,20 +1,20 @@
 """Calls a function for each element of a list, on any runner of Apache Beam.
 
 Every pipeline of this package has one shape: a list of elements, each processed on its
-own, with results in files; a job of several steps is several pipelines. This is all
-that Beam's Dask runner is trusted with (release 2.77; each point but `Reshuffle` was
+own, with results in files; a job of several steps is several pipelines. Beam's Dask
+runner is not trusted with anything else (release 2.77; each point but `Reshuffle` was
 tried):
 
 * of a pipeline it computes only the last transform added, so a second branch is never
   run;
 * `Reshuffle` moves nothing, so elements stay in the partition they were created in;
 * the tagged outputs of a `ParDo` are merged into one;
-* what a DoFn emits in `finish_bundle` is dropped, and with it the last batch of
-  `BatchElements`.
+* elements that a DoFn emits in `finish_bundle` are dropped, and with them the last
+  batch of `BatchElements`.
 
-A worker may die after it has finished elements: its results are then made again by
-others. The function must therefore write the same bytes whenever it is repeated, and
-each file atomically. Needs the extra `beam`, or `dask` for the Dask runner.
+A worker may die after it has finished elements; other workers then repeat them. The
+function must therefore write the same bytes whenever it is repeated, and each file
+atomically. Needs the extra `beam`, or `dask` for the Dask runner.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _LOCAL_RUNNERS = (
     "PrismRunner",
 )
 _DASK = "DaskRunner"
-# Runners that Beam knows only by their class.
+# Runners that Beam knows only by their class name.
 _CLASSES = {_DASK: "apache_beam.runners.dask.dask_runner.DaskRunner"}
 # Options of the Dask runner that exclude each other.
 _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
@@ -58,7 +58,7 @@ _OPENING = threading.Lock()
 
 
 def check_runner(runner: str, beam_options: Sequence[str]) -> None:
-    """Raises UsageError for a runner or an option that Beam cannot use."""
+    """Raises `UsageError` for a runner or an option that Beam cannot use."""
     try:
         create_runner(_CLASSES.get(runner, runner))
     except (ValueError, ImportError, AttributeError) as error:
@@ -70,37 +70,37 @@ def check_runner(runner: str, beam_options: Sequence[str]) -> None:
     try:
         with contextlib.redirect_stderr(stderr):
             options = _make_options(runner, beam_options)
-            known = options.get_all_options()
-            given = options.get_all_options(retain_unknown_options=True)
+            options_of_beam = options.get_all_options()
+            all_options = options.get_all_options(retain_unknown_options=True)
     except SystemExit:
         reason = stderr.getvalue().strip().rpartition("error: ")[2]
         raise UsageError(f"beam_option: {reason}") from None
-    unknown = sorted(given.keys() - known.keys())
+    unknown = sorted(all_options.keys() - options_of_beam.keys())
     unknown += [option for option in beam_options if not option.startswith("--")]
     if unknown:
         raise UsageError(f"beam_option: Beam has no option {unknown[0]!r}")
     if _is_dask(runner):
-        _check_scheduler(known)
+        _check_scheduler(options_of_beam)
 
 
 def _is_dask(runner: str) -> bool:
     return runner.rpartition(".")[2] == _DASK
 
 
-def _make_options(runner: str, given: Sequence[str]) -> PipelineOptions:
-    return PipelineOptions(list(given), runner=_CLASSES.get(runner, runner))
+def _make_options(runner: str, beam_options: Sequence[str]) -> PipelineOptions:
+    return PipelineOptions(list(beam_options), runner=_CLASSES.get(runner, runner))
 
 
 def _check_scheduler(options: dict[str, Any]) -> None:
-    """Raises UsageError if a Dask scheduler that was named does not answer."""
+    """Raises `UsageError` if the named Dask scheduler does not answer."""
     from distributed import Client
 
     names = ("address", "scheduler_file", "timeout")
-    given = {name: options[name] for name in names if options.get(name)}
-    if not given.keys() & {"address", "scheduler_file"}:
-        return  # the runner starts workers of its own on this machine
+    client_options = {name: options[name] for name in names if options.get(name)}
+    if not client_options.keys() & {"address", "scheduler_file"}:
+        return  # the runner starts its own workers on this machine
     try:
-        Client(**given, set_as_default=False).close()
+        Client(**client_options, set_as_default=False).close()
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"runner: {_DASK} cannot be used: {reason}") from None
@@ -115,12 +115,10 @@ def run_each(
     """Calls a function for every element, and waits until all are done.
 
     Args:
-        elements: Sequence. What to process; small, as a runner sends it to workers.
+        elements: Sequence. Small elements, because a runner sends them to workers.
         function: callable. It may be called several times for the same element. It is
-            pickled with every element of the Dask runner, so it must not hold anything
-            big.
-        runner: str. Name of a Beam runner.
-        beam_options: Sequence. Options of Beam, for example `--project=name`.
+            pickled with every element of the Dask runner, so it must not hold large
+            objects.
 
     Raises:
         UsageError: If the runner cannot be used.
@@ -128,11 +126,11 @@ def run_each(
     """
     if not elements:
         return
-    given = list(beam_options)
-    if _is_dask(runner) and not any(o.startswith(_PARTITIONS) for o in given):
-        # By default, Dask gets up to 128 elements at once, which is often all.
-        given.append("--dask_partition_size=1")
-    options = _make_options(runner, given)
+    own_options = list(beam_options)
+    if _is_dask(runner) and not any(o.startswith(_PARTITIONS) for o in own_options):
+        # By default, Dask gets up to 128 elements at once, which are often all.
+        own_options.append("--dask_partition_size=1")
+    options = _make_options(runner, own_options)
     try:
         root = beam.Pipeline(options=options)
     except (ValueError, RuntimeError) as error:
@@ -146,10 +144,10 @@ def run_each(
             result = root.run()
             result.wait_until_finish()
     except Exception as error:
-        known = _find_known_error(error)
-        if known is None:
+        own_error = _find_known_error(error)
+        if own_error is None:
             raise
-        raise known from error
+        raise own_error from error
     finally:
         # The Dask runner leaves its connection, or its own workers, open.
         if client := getattr(result, "client", None):
@@ -160,7 +158,7 @@ def run_each(
 def _quiet(runner: str) -> Iterator[None]:
     """Silences the log of a runner on this machine; errors are raised anyway.
 
-    It reports every step of every worker, and repeats the traceback of every error.
+    It would report every step of every worker, and repeat the traceback of every error.
     """
     logger = logging.getLogger("apache_beam")
     before = logger.level
@@ -181,11 +179,7 @@ def compute_parts(
 ) -> None:
     """Computes parts, whose rows go to the workers through files of the folder.
 
-    Args:
-        work: `Work`. Hashable.
-        place: `Workplace`. Open; workers write the parts there.
-        jobs: iterable of `Job`.
-        runner: str. As for `run_each`; so are `beam_options`.
+    The work must be hashable, and the workplace open; workers write the parts there.
     """
     paths = []
     for job in jobs:
@@ -207,7 +201,7 @@ def _compute_part(work: Work, place: Workplace, path: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _opened(work: Work, digest: str) -> Callable[[Job, OnRows], Part]:
-    """Returns an open model; the digest tells it from another at the same path."""
+    """Returns an open model; the digest distinguishes models at the same path."""
     return work.open(1)
 
 

@@ -1,8 +1,8 @@
-"""Keeps the finished parts of a job until all are there, so that it can be resumed.
+"""Stores the finished parts of a job until it is complete, so that it can be resumed.
 
 A part of `Workplace.write` is one file: a line of JSON with the digests of the
-settings, of its rows and of its content, and the content. A job may keep files of its
-own, too.
+settings, of its rows and of its content, followed by the content. A job may also store
+other files.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from albert_tf.storage import files
 from albert_tf.storage.lock import LOCK_FILE, check_free, locked_workplace
 
 _SETTINGS = "settings.json"
-# In that file: names of the files of the output that this job puts in place.
+# Key in that file: names of the output files that this job puts in place.
 _CLAIMED = "claimed"
-# Finished work, and all that a job writes until it ends.
+# Finished work, and all files that a job writes until it ends.
 _PART = re.compile(r"(block|part)-[-\d]+(\.npz)?")
 _OWN = re.compile(r"(digests|group|job|rows|shard|text)-[-\da-f]+(\.[a-z]+)?")
 _HALF = re.compile(r"\..+\.partial")
@@ -32,8 +32,8 @@ class Part(NamedTuple):
     """The answers to some rows.
 
     Attributes:
-        content: bytes. What is written, or what that is made from.
-        about: dict. What must be known to join it with others, ready for JSON.
+        content: bytes. Content of the output, or its source.
+        about: dict. Properties needed to join it with other parts, ready for JSON.
     """
 
     content: bytes
@@ -41,15 +41,15 @@ class Part(NamedTuple):
 
 
 class Workplace:
-    """The folder of an unfinished job. One process works there at a time.
+    """The folder of an unfinished job, used by one process at a time.
 
     Args:
         path: str. Next to the output.
-        settings: dict. All that determines the parts, ready for JSON.
+        settings: dict. All settings that determine the parts, ready for JSON.
 
     Attributes:
         path: str.
-        digest: str. Of the settings.
+        digest: str. Digest of the settings.
     """
 
     def __init__(self, path: str, settings: Mapping[str, Any]):
@@ -60,20 +60,14 @@ class Workplace:
 
     @contextlib.contextmanager
     def open(self, existing: Sequence[str], overwrite: bool) -> Iterator[None]:
-        """Keeps the folder for this run; `overwrite` removes the work of another one.
+        """Holds the folder for this run; `overwrite` removes the work of another one.
 
-        A job with the same settings that was stopped goes on, and replaces what it has
-        claimed.
-
-        Args:
-            existing: sequence of str. The files of the output that exist, found before:
-                TensorFlow's ram:// takes the folder made here for a file.
-            overwrite: bool.
-
-        Raises:
-            UsageError: If there is the output of another run, or its parts, and
-                `overwrite` is not set; or, in any case, if another process works on it,
-                or the folder holds what no run has written.
+        A stopped job with the same settings is continued, and replaces the files that
+        it has claimed. `existing` lists existing output files. They must be listed
+        before, because TensorFlow's ram:// mistakes the folder made here for a file.
+        Raises `UsageError` if there is the output of another run, or its parts, and
+        `overwrite` is not set; or, in any case, if another process works on it, or the
+        folder holds files that no run has written.
         """
         with locked_workplace(self.path):
             self._prepare(existing, overwrite)
@@ -91,28 +85,28 @@ class Workplace:
             differences = _differences(before, self._settings)
             if is_same := not differences:
                 existing = [p for p in existing if os.path.basename(p) not in claimed]
-            rule = f"output_file: {self.path} holds parts of a run that was stopped, "
-            rule += f"with other settings: {'; '.join(differences)}; repeat that run, "
-            rule += "or give --overwrite to start anew"
-            require(is_same or overwrite or not self._has_parts(), rule)
+            need = f"output_file: {self.path} holds parts of a run that was stopped, "
+            need += f"with other settings: {'; '.join(differences)}; repeat that run, "
+            need += "or give --overwrite to start anew"
+            require(is_same or overwrite or not self._has_parts(), need)
         _check_new(existing, overwrite)
         if not is_same:
             self.remove()
             files.write_text(self.join(_SETTINGS), self._settings_text)
 
     def _recorded(self) -> tuple[dict[str, Any], list[str]]:
-        """Returns the settings on record, and the names that were claimed."""
+        """Returns the settings on record, and the claimed names."""
         record = files.read_record(self.join(_SETTINGS))
         claimed = record.pop(_CLAIMED, [])
         names = isinstance(claimed, list) and all(isinstance(x, str) for x in claimed)
-        rule = f"{self.join(_SETTINGS)}: {_CLAIMED} must be a list of names"
-        require(names, rule, claimed, error=DataError)
+        expected = f"{self.join(_SETTINGS)}: {_CLAIMED} must be a list of names"
+        require(names, expected, claimed, error=DataError)
         return record, claimed
 
     def claim(self, paths: Sequence[str]) -> None:
         """Records the files that this job is going to write or replace.
 
-        If it is stopped meanwhile, they are not in the way of the one that goes on.
+        If the job is stopped meanwhile, they do not prevent its continuation.
         """
         names = {*self._recorded()[1], *map(os.path.basename, paths)}
         text = json.dumps(self._settings | {_CLAIMED: sorted(names)})
@@ -123,12 +117,7 @@ class Workplace:
         return files.join(self.path, name)
 
     def find(self, index: int, rows: str) -> bool:
-        """Returns whether a part is there, undamaged and of these rows.
-
-        Args:
-            index: int. Index of the part.
-            rows: str. Digest of the rows.
-        """
+        """Returns whether an undamaged part of rows with this digest exists."""
         try:
             header, _ = self._read(index)
             return header["rows"] == rows
@@ -143,19 +132,15 @@ class Workplace:
         files.write_bytes(self._name(index), line + part.content)
 
     def parts(self, count: int) -> Iterator[Part]:
-        """Yields the parts in order.
-
-        Raises:
-            DataError: If one is missing or damaged.
-        """
+        """Yields parts in order; raises `DataError` if one is missing or damaged."""
         for index in range(count):
             header, content = self._read(index)
             yield Part(content, header["about"])
 
     def remove(self) -> None:
-        """Removes the folder; the settings last, so that this can be interrupted.
+        """Removes the folder; the settings come last, so that this can be interrupted.
 
-        What no run has written is kept, and so is then the folder.
+        Files that no run has written stay, and so does the folder then.
         """
         ours = filter(_is_ours, files.list_folder(self.path))
         for name in sorted(ours, key=_SETTINGS.__eq__):
@@ -168,20 +153,20 @@ class Workplace:
         names = files.list_folder(self.path)
         others = [n for n in names if not _is_ours(n) and n != LOCK_FILE]
         if _SETTINGS not in names:
-            # Every run writes them first and removes them last.
+            # Every run writes the settings first and removes them last.
             others += [name for name in names if _PART.fullmatch(name)]
-        rule = f"output_file: {self.path} must be free for the parts of the output, "
-        rule += f"received a folder with {', '.join(others[:1])}, which is not a part; "
-        rule += "move it, or give another name of the output"
-        require(not others, rule)
+        need = f"output_file: {self.path} must be free for the parts of the output, "
+        need += f"received a folder with {', '.join(others[:1])}, which is not a part; "
+        need += "move it, or give another name of the output"
+        require(not others, need)
 
     def _name(self, index: int) -> str:
         return self.join(f"part-{index:06d}")
 
     def _read(self, index: int) -> tuple[dict[str, Any], bytes]:
         path = self._name(index)
-        rule = f"{path}: missing; the same command makes it again"
-        require(files.exists(path), rule, error=DataError)
+        expected = f"{path}: missing; the same command makes it again"
+        require(files.exists(path), expected, error=DataError)
         line, _, content = files.read_bytes(path).partition(b"\n")
         try:
             header = files.from_json(line)
@@ -195,14 +180,10 @@ class Workplace:
 
 
 def check_output(path: str, existing: Sequence[str], overwrite: bool) -> None:
-    """Refuses early an output that `Workplace.open` would refuse.
+    """Raises an error early if `Workplace.open` would reject the output.
 
-    It exists, or another process works on it.
-
-    Args:
-        path: str. The folder of the parts.
-        existing: sequence of str. The files of the output that exist.
-        overwrite: bool.
+    The output exists, or another process works on it. `path` is the folder of the
+    parts, and `existing` lists existing output files.
     """
     if files.exists(path):
         check_free(path)
@@ -211,15 +192,15 @@ def check_output(path: str, existing: Sequence[str], overwrite: bool) -> None:
 
 
 def split_evenly(total: int, count: int) -> list[tuple[int, int]]:
-    """Returns the first row of each file, and the one after its last."""
+    """Returns the first row of each file, and the one after its last row."""
     borders = [total * k // count for k in range(count + 1)]
     return list(zip(borders[:-1], borders[1:], strict=True))
 
 
 def _check_new(existing: Sequence[str], overwrite: bool) -> None:
     names = ", ".join(existing[:1])
-    rule = f"output_file: {names} exists already; give --overwrite or another name"
-    require(overwrite or not existing, rule)
+    expected = f"output_file: {names} exists already; give --overwrite or another name"
+    require(overwrite or not existing, expected)
 
 
 def _is_ours(name: str) -> bool:
@@ -233,7 +214,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns in words which settings differ."""
+    """Describes the settings that differ."""
     before, now = dict(_flat(before)), dict(_flat(now))
     names = sorted(n for n in {*before, *now} if before.get(n) != now.get(n))
     words = [f"{n} was {_short(before.get(n))}, is {_short(now.get(n))}" for n in names]
@@ -242,7 +223,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields names and values; those of an inner dict as `outer.inner`."""
+    """Yields names and values; names in an inner dict are `outer.inner`."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")

@@ -1,9 +1,9 @@
-"""Runs a job here or in processes; a worker loads what it needs once.
+"""Runs a job here or in processes; a worker loads its resources once.
 
-A worker gets its share through a pipe, and returns the result through it. Which worker
-computes a part makes no difference to it. `jobs.beam` does the same on a cluster.
+A worker gets its share through a pipe, and returns the result through it. The result
+does not depend on the worker. `jobs.beam` does the same on a cluster.
 
-`concurrent.futures` lacks one property: when a worker dies, the others go on.
+`concurrent.futures` lacks one property: when a worker dies, the others continue.
 """
 
 import collections
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from albert_tf.errors import DataError, UsageError
 
-# A job is given up once this many workers have died over it.
+# A job is abandoned after this many workers have died during it.
 _ATTEMPTS = 2
 OnRows = Callable[[int], None]
 Done = Callable[[Any, Any], None]
@@ -32,7 +32,7 @@ class Job(NamedTuple):
         index: int. Index of the part.
         first: int. Index of its first row.
         rows: Its rows.
-        digest: str. Digest of them.
+        digest: str. Digest of the rows.
     """
 
     index: int
@@ -45,20 +45,17 @@ class Job(NamedTuple):
 
 
 class Work(Protocol):
-    """What is to be done; its pickle is small.
+    """The work to be done; its pickle must be small.
 
     A worker that dies while starting, as in a script without `if __name__ ==
-    "__main__":`, would leave a large one in a full pipe, and the parent waiting.
+    "__main__":`, would leave a large pickle in a full pipe, and the parent waiting.
     """
 
     def open(self, num_threads: int) -> Callable[[Any, OnRows], Any]:
-        """Loads what all jobs need.
+        """Loads what all jobs need; returns a function that computes one.
 
-        Args:
-            num_threads: int. Calls of a model at a time.
-
-        Returns:
-            callable. Computes a job; reports numbers of rows meanwhile.
+        It reports numbers of rows meanwhile. `num_threads` calls of a model run at a
+        time.
         """
 
 
@@ -70,20 +67,16 @@ def open_runner(
     on_rows: OnRows = lambda rows: None,
     flag: str = "num_workers",
 ) -> Iterator[Callable[[Iterable, Done], None]]:
-    """Opens what computes jobs; with several workers they are finished in any order.
+    """Opens a runner of jobs; with several workers they are finished in any order.
 
     Args:
-        work: `Work`.
-        num_workers: int. 1 for this process alone. No more start than there are jobs.
-        num_threads: int. Of each worker.
+        num_workers: int. 1 for this process alone. At most one per job is started.
         on_rows: callable. Called with numbers of rows; negative if work was lost.
-        flag: str. What sets `num_workers`, for messages.
 
     Yields:
         callable. Takes jobs, which are read as needed, and `done`, which is called with
         every job and its result. It raises a DataError if the input cannot be used, or
-        a worker died over the same job again; what was being computed is finished
-        before.
+        a worker died during the same job again; current jobs are finished before.
     """
     if num_workers > 1:
         with _Pool(work, num_workers, num_threads, on_rows, flag) as pool:
@@ -101,7 +94,7 @@ def open_runner(
 
 
 class _Worker:
-    """A process, and what it is doing."""
+    """A process and its current job."""
 
     def __init__(self, work: Work, num_threads: int):
         self.pipe, theirs = multiprocessing.connection.Pipe()
@@ -117,7 +110,7 @@ class _Worker:
         self._is_ready = False
 
     def give(self, job: Any) -> None:
-        """Gives it a job, which is sent when it is ready."""
+        """Gives the process a job, which is sent when it is ready."""
         self.job, self.counted = job, 0
         if self._is_ready:
             self._send()
@@ -128,12 +121,12 @@ class _Worker:
         self._send()
 
     def _send(self) -> None:
-        # If it has died, its pipe is at its end.
+        # If the process has died, the pipe is closed.
         with contextlib.suppress(OSError):
             self.pipe.send(self.job)
 
     def end(self, now: bool) -> None:
-        if now:  # before its pipe is closed, of which it would write a traceback
+        if now:  # before its pipe is closed, which would make it write a traceback
             self.process.kill()
         self.pipe.close()
         self.process.join(10)
@@ -151,7 +144,7 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Started with the first worker, it would unblock the signal for that one.
+    # If it were started with the first worker, it would unblock the signal for it.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -161,7 +154,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 class _Pool:
-    """Workers, no more than there are jobs; all of them start at the same time."""
+    """Workers, at most one per job, that run at the same time."""
 
     def __init__(self, work, num_workers, num_threads, on_rows, flag):
         self._start = lambda: _Worker(work, num_threads)
@@ -180,7 +173,7 @@ class _Pool:
             busy = [worker for worker in self._workers if worker.job is not None]
             if not busy:
                 break
-            # A pipe is at its end, too, when its process dies.
+            # A pipe is also ready when its process dies.
             ready = multiprocessing.connection.wait([one.pipe for one in busy])
             for worker in busy:
                 if worker.pipe in ready:
@@ -190,7 +183,7 @@ class _Pool:
 
     def _hand_out(self, jobs: Iterator) -> None:
         while self._failure is None:
-            # One is read in advance, so that no worker waits for it.
+            # One job is read in advance, so that no worker waits for it.
             if not self._waiting:
                 self._read(jobs)
             idle = [worker for worker in self._workers if worker.job is None]
@@ -208,7 +201,7 @@ class _Pool:
         except StopIteration:
             pass
         except (DataError, UsageError) as error:
-            # What was read before is still answered and kept.
+            # Jobs that were read before are still finished.
             self._failure = error
 
     def _receive(self, worker: _Worker, done: Done) -> None:
@@ -277,6 +270,6 @@ def _serve(pipe, work: Work, num_threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when its parent was killed; it would wait for a job forever."""
+    """Ends this worker when its parent was killed; otherwise it would wait forever."""
     multiprocessing.parent_process().join()
     os._exit(1)

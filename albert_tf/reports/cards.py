@@ -1,4 +1,4 @@
-"""What is said about a model in Markdown: its card, and the summary of the demo."""
+"""Markdown about models: a model's card, and the summary of the demo."""
 
 import functools
 import json
@@ -13,12 +13,12 @@ from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
 
-# Families, as their papers write them.
+# Names of families, as written in their papers.
 _TITLES = {name: name.upper() for name in FAMILIES} | {"roberta": "RoBERTa"}
 
 
 def render(template: str, **values: Any) -> str:
-    """Returns the Markdown that a template of this folder makes of values."""
+    """Renders a Markdown template of this folder with values."""
     return _environment().get_template(f"{template}.md.j2").render(values)
 
 
@@ -34,11 +34,6 @@ def model_card(
     """Returns the card of a pretrained model, whose numbers were measured in its run.
 
     Args:
-        settings: `PretrainSettings`. Settings of the run.
-        config: `AlbertConfig`. Config of the model.
-        objective: `Objective`. What was learned.
-        metrics: Lines of `metrics.jsonl`.
-        tokenizer: `Tokenizer`. Its `sha256` is named.
         keeps_masks: bool. Whether the records contain the masks, so that the run's
             masking settings had no effect.
         skipped: Entries of `skipped_batches.json`: batches that were left out.
@@ -68,7 +63,7 @@ def _scores(objective: Objective) -> dict[str, str]:
 def _results(
     objective: Objective, metrics: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, list[float | None]]]:
-    """Returns titles and the last results; None where nothing was measured."""
+    """Returns titles and the last results; None where there is no measurement."""
     names = list(_scores(objective))
     rows: list[tuple[str, list[float | None]]] = []
     for title, split in (("training, up to", "train"), ("held out,", "eval")):
@@ -90,12 +85,9 @@ def _results(
 
 
 def demo_summary(output_dir: str, text: str, answer: str) -> str:
-    """Returns the summary of a demo.
+    """Returns the summary of a demo, from the results of its steps in its folder.
 
-    Args:
-        output_dir: str. Folder of the demo; results of its steps are read from there.
-        text: str. Text sent to the SavedModel.
-        answer: str. Answer of the SavedModel.
+    The SavedModel was sent the text and returned the answer.
     """
     metrics = read_metrics(files.join(output_dir, "pretrain", METRICS_FILE))
     filled = files.read_text(files.join(output_dir, "fill_mask.jsonl"))

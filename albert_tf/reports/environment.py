@@ -1,4 +1,4 @@
-"""Where and with what a run was made: versions, code and machine, for its record."""
+"""The environment of a run, for its record: versions, code and machine."""
 
 import importlib.metadata
 import os
@@ -7,24 +7,23 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-# Decides which kernels TensorFlow uses on a CPU, and so the bits of a result.
+# Determines the kernels that TensorFlow uses on a CPU, and so the bits of a result.
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 # The packages that the results of a run depend on.
 _PACKAGES = ("albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
 _CODE = ("albert_tf", "tensorflow", "keras")
-# The parts of a CPU's description that speed depends on.
+# The features of a CPU that affect speed.
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 
 
 def code_versions(backend: str) -> dict[str, str | None]:
-    """Returns versions of what defines the results of a run: none may change within it.
+    """Returns the versions that define a run's results and must not change within it.
 
-    Args:
-        backend: str. What trains, "tensorflow" or "jax".
+    `backend` is "tensorflow" or "jax".
     """
-    found = versions(dict.fromkeys((*_CODE, backend)))
-    del found["python"]
-    return found
+    numbers = versions(dict.fromkeys((*_CODE, backend)))
+    del numbers["python"]
+    return numbers
 
 
 def describe_environment(backend: str = "tensorflow") -> dict[str, Any]:
@@ -38,9 +37,9 @@ def describe_environment(backend: str = "tensorflow") -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Returns the kind of machine, its load, and versions; nothing names the machine.
+    """Returns the kind of machine, its load, and versions, all of which affect speed.
 
-    Speed depends on all of these.
+    Nothing identifies the machine.
     """
     return {
         "cores": num_cores(),
@@ -55,13 +54,13 @@ def machine() -> dict[str, Any]:
 
 def versions(packages: Iterable[str]) -> dict[str, str | None]:
     """Returns versions by package, of Python first; None if a package is missing."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    result: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            result[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            result[package] = None
+    return result
 
 
 def _git_revision() -> str | None:

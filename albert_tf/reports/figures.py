@@ -1,4 +1,4 @@
-"""Pictures: a run's curves, and what a fine-tuned model got right and wrong."""
+"""Pictures: a run's curves, and a fine-tuned model's right and wrong answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from albert_tf.reports.page import Figure, clean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_LABELS = 30  # of a confusion matrix as a picture
+MAX_LABELS = 30  # of a confusion matrix drawn as a picture
 _MAX_NAME = 18  # characters of a name in a picture
 _MAX_COUNTED = 12  # labels of a confusion matrix with its counts
 _NUM_BINS = 10  # of a reliability diagram
@@ -22,7 +22,7 @@ _EXIT_STYLES = {
     "entropy": ("s--", "by entropy"),
     "patience": ("^:", "by patience"),
 }
-_MAX_METRICS = 5  # drawn at most, the selecting one included
+_MAX_METRICS = 5  # maximum number drawn, including the selecting one
 _MAX_LABEL = 40  # characters of a name in a legend
 
 
@@ -31,10 +31,7 @@ def draw_confusion(
 ) -> Figure:
     """Returns a confusion matrix, whose shades are shares of the correct label.
 
-    Args:
-        split: str. Name of the split.
-        labels: Sequence of str. `C` names.
-        confusion: int `[C, C]`. Numbers of examples by correct and predicted label.
+    `confusion` is int `[C, C]`, numbers of examples by correct and predicted label.
     """
     counts = np.asarray(confusion, dtype=np.int64).reshape(len(labels), len(labels))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -70,9 +67,7 @@ def draw_confusion(
 def draw_scatter(split: str, scatter: Sequence[Sequence[float]]) -> Figure:
     """Returns predicted over correct scores as points.
 
-    Args:
-        split: str. Name of the split.
-        scatter: (correct, predicted) scores. Those that are not finite are left out.
+    `scatter` holds (correct, predicted) scores; pairs that are not finite are left out.
     """
     points, left_out = _finite(scatter)
     figure, axes = new_plot("correct score", "predicted score", 4.5, 4.5)
@@ -87,13 +82,13 @@ def draw_scatter(split: str, scatter: Sequence[Sequence[float]]) -> Figure:
 
 
 class Bins(NamedTuple):
-    """Answers by confidence, `_NUM_BINS` bins of equal width.
+    """Answers by confidence, in `_NUM_BINS` bins of equal width.
 
     Attributes:
         counts: int `[B]`. Number of answers.
         confidences: float64 `[B]`. Sum of their confidences.
-        correct: float64 `[B]`. How many are correct.
-        left_out: str. What to say of answers without a confidence.
+        correct: float64 `[B]`. Number of correct answers.
+        left_out: str. Statement about answers without a confidence.
     """
 
     counts: np.ndarray
@@ -109,16 +104,14 @@ class Bins(NamedTuple):
 
 
 def calibration_bins(calibration: Sequence[Sequence[Any]]) -> Bins:
-    """Returns how confidence and accuracy agree.
+    """Returns the agreement of confidence and accuracy.
 
     The bins contain their upper end (Guo et al. 2017, arXiv:1706.04599, section 2).
-
-    Args:
-        calibration: (confidence of the answer, whether it is correct). Confidences
-            that are not finite are left out.
+    `calibration` holds (confidence of the answer, whether it is correct); confidences
+    that are not finite are left out.
     """
     pairs, left_out = _finite(calibration)
-    # Rounding may take a probability slightly above 1.
+    # Rounding may produce a probability slightly above 1.
     confidences = pairs[:, 0].clip(0, 1)
     numbers = np.maximum(np.ceil(confidences * _NUM_BINS).astype(int) - 1, 0)
     sums = [
@@ -129,18 +122,13 @@ def calibration_bins(calibration: Sequence[Sequence[Any]]) -> Bins:
 
 
 def draw_calibration(split: str, bins: Bins) -> Figure:
-    """Returns a reliability diagram.
-
-    Args:
-        split: str. Name of the split.
-        bins: `Bins`. At least one answer.
-    """
+    """Returns a reliability diagram of at least one answer."""
     figure, axes = new_plot("confidence", "accuracy", 4.5, 4.5)
     edges, total = np.linspace(0, 1, _NUM_BINS + 1), bins.counts.sum()
     look = {"fill": True, "color": "lightgray", "label": "share of the answers"}
     axes.stairs(bins.counts / total, edges, **look)
-    kept = bins.counts > 0
-    x, y = (sums[kept] / bins.counts[kept] for sums in (bins.confidences, bins.correct))
+    full = bins.counts > 0
+    x, y = (sums[full] / bins.counts[full] for sums in (bins.confidences, bins.correct))
     axes.plot([0, 1], [0, 1], color="gray", lw=1, label="confidence = accuracy")
     axes.plot(x, y, "o-", label="model")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
@@ -156,8 +144,7 @@ def draw_calibration(split: str, bins: Bins) -> Figure:
 def draw_exits(measured: Mapping[str, Any]) -> bytes:
     """Returns a PNG of the metric against the layers, and against the time.
 
-    Args:
-        measured: dict. What `inference.exit_curve.measure_exits` returned.
+    `measured` is the result of `inference.exit_curve.measure_exits`.
     """
     name = measured["metric"]
     figure = new_figure(10, 4, layout="constrained")
@@ -184,20 +171,19 @@ def draw_curves(
     """Returns a PNG of losses and metrics over the steps.
 
     Args:
-        curves: `Curve` by split, name and weight. What is not a finite number is left
+        curves: `Curve` by split, name and weight. Values that are not finite are left
             out.
         metric: str. Name of the metric that selects the checkpoint; "" for
             pretraining, whose accuracies are drawn.
-        best_step: int. Step of the selected checkpoint, or None.
     """
     names = list(dict.fromkeys(name for _, name, weight in curves if not weight))
     losses = [name for name in names if name == "loss" or name.endswith("_loss")]
     if metric:
-        # Others only if they have the same scale: up to 1, or percent.
+        # Other metrics are drawn only if they have the same scale: up to 1, or percent.
         sizes = {n: _size(curves, n) for n in names if ("eval", n, "") in curves}
         limit = 1 if sizes.get(metric, 0) <= 1 else 100
-        kept = [n for n, size in sizes.items() if n not in losses and size <= limit]
-        names = list(dict.fromkeys([*([metric] if metric in sizes else []), *kept]))
+        fitting = [n for n, size in sizes.items() if n not in losses and size <= limit]
+        names = list(dict.fromkeys([*([metric] if metric in sizes else []), *fitting]))
     else:
         names = [name for name in names if name.endswith("_accuracy")]
     figure = new_figure(10, 4, layout="constrained")
@@ -223,15 +209,15 @@ def _size(curves: Mapping[tuple[str, str, str], Any], name: str) -> float:
 def _plot(
     axes: Axes, curves: Mapping[tuple[str, str, str], Any], names: Sequence[str]
 ) -> None:
-    """Draws what was measured: a color a name, points for evaluations."""
+    """Draws measurements: one color per name, points for evaluations."""
     for (split, name, weight), curve in curves.items():
         if weight or name not in names:
             continue
-        index, kept = names.index(name), np.isfinite(curve.values)
+        index, finite = names.index(name), np.isfinite(curve.values)
         look = {"markersize": 3, "lw": 1, "color": f"C{index % 10}"}
         label = plain_name(f"{split} {name}", index, _MAX_LABEL)
         style = "-" if split == "train" else "o--"
-        axes.plot(curve.steps[kept], curve.values[kept], style, label=label, **look)
+        axes.plot(curve.steps[finite], curve.values[finite], style, label=label, **look)
         baseline = f"{name.removesuffix('_accuracy')}_baseline"
         if (split, baseline, "") in curves:
             value = curves[split, baseline, ""].values[-1]
@@ -241,10 +227,8 @@ def _plot(
 def plain_name(name: str, index: int, length: int = _MAX_NAME) -> str:
     """Returns a name that can be drawn: short, without formulas.
 
-    Args:
-        name: str. The name.
-        index: int. What to call it if the font lacks a character: "no. 1" for 0.
-        length: int. Maximum number of characters.
+    If the font lacks a character of it, the name is "no. 1" for index 0. `length` is
+    the maximum number of characters.
     """
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
@@ -263,11 +247,11 @@ def _number_name(index: int) -> str:
 
 
 def _finite(pairs: Sequence[Sequence[float]]) -> tuple[np.ndarray, str]:
-    """Returns the finite pairs, float64 `[N, 2]`, and what to say of the others."""
+    """Returns the finite pairs, float64 `[N, 2]`, and a statement about the others."""
     values = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
-    kept = values[np.isfinite(values).all(axis=1)]
-    left_out = len(values) - len(kept)
-    return kept, f"{left_out:,} without a finite value left out." if left_out else ""
+    finite = values[np.isfinite(values).all(axis=1)]
+    left_out = len(values) - len(finite)
+    return finite, f"{left_out:,} without a finite value left out." if left_out else ""
 
 
 def draw_histograms(
@@ -275,9 +259,8 @@ def draw_histograms(
 ) -> list[Figure]:
     """Returns pictures of lengths in tokens.
 
-    Args:
-        counts: By name, the number of examples of each length from 0.
-        unit: str. What has such a length.
+    `counts` holds, by name, the number of examples of each length from 0; `unit` is the
+    noun of the things that have these lengths.
     """
     return [
         Figure(

@@ -1,4 +1,4 @@
-"""Pictures and tables of what `inference.inspection` has found inside models."""
+"""Pictures and tables of the results of `inference.inspection`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ _MAX_NAME = 44
 def draw(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:
     """Yields the names and contents of all pictures of some models.
 
-    Args:
-        results: Sequence of dict. What `inspect_model` returned. Pictures of one model
-            have its number from 1 in their names.
+    `results` come from `inspect_model`. Pictures of one model have its number, counted
+    from 1, in their names.
     """
     yield "layers.png", draw_transitions(results)
     for number, result in enumerate(results, 1):
@@ -83,7 +82,7 @@ def draw_answers(result: Mapping[str, Any]) -> bytes:
         axes.text(
             column, layer, text, ha="center", va="center", fontsize=8, color=color
         )
-    # As `plain_name` leaves it, but divided where no dollar is cut from its backslash.
+    # Divided so that no dollar is cut from the backslash that `plain_name` adds.
     names = [plain_name(text, i, 72) for i, (text, _) in enumerate(columns)]
     names = [textwrap.wrap(name.replace(r"\$", "$"), 18)[:4] for name in names]
     names = ["\n".join(lines).replace("$", r"\$") for lines in names]
@@ -116,13 +115,13 @@ def draw_attention(result: Mapping[str, Any], layer: str) -> bytes:
 
 
 def draw_path(result: Mapping[str, Any]) -> bytes:
-    """Returns the way of each token through the layers, in a plane."""
+    """Returns the path of each token through the layers, in a plane."""
     path, tokens = np.array(result["path"]), _tokens(result)
     figure = new_figure(8, 6.5, layout="constrained")
     axes = figure.subplots()
     for points, token in zip(path.transpose(1, 0, 2), tokens, strict=True):
         axes.plot(*points.T, color="gray", lw=0.8, zorder=1)
-        # At the embeddings, as the last states of tokens may be close together.
+        # At the embeddings, because the last states of tokens may be close together.
         axes.annotate(
             token, points[0], xytext=(4, 3), textcoords="offset points", fontsize=8
         )
@@ -159,7 +158,7 @@ def to_text(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _short(result: Mapping[str, Any]) -> str:
-    """Returns the end of a model's name, which tells more than its beginning."""
+    """Returns the end of a model's name, which is more specific than its beginning."""
     name = os.fspath(result["model"]).rstrip("/")
     name = name if len(name) <= _MAX_NAME else f"…{name[1 - _MAX_NAME :]}"
     return plain_name(name, 0, _MAX_NAME)

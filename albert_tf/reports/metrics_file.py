@@ -11,16 +11,16 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 METRICS_FILE = "metrics.jsonl"
-# What a pretraining run answers to masked sentences at its evaluations; a file of the
+# A pretraining run's answers to masked sentences at its evaluations, in a file of the
 # same kind.
 SAMPLES_FILE = "samples.jsonl"
-# The batches that a run leaves out after divergences.
+# Batches that a run leaves out after divergences.
 SKIPPED_FILE = "skipped_batches.json"
-# The split of a line that follows one of training which a signal has ended early. It
-# holds what the next one begins with.
+# The split of a line after a training line that a signal has ended early. It holds the
+# initial state of the next one.
 UNFINISHED = "unfinished"
 # A file in a bucket cannot be appended to. Until the run ends, its new lines are in a
-# folder whose name ends so, in parts named after the number of lines before them.
+# folder with this suffix, in parts named after the number of lines before them.
 PARTS = ".parts"
 _LINES_PER_PART = 50
 
@@ -29,11 +29,10 @@ class MetricsFile:
     """Measurements of a run as JSON lines, each with its `step`.
 
     Args:
-        path: str. Path of the file.
         last_step: int. Step at which the run continues. Later lines are removed: they
             belong to steps after the last checkpoint, which will be repeated. A
-            training line that a signal has ended early stays until the next one, which
-            its steps are part of, takes its place.
+            training line that a signal has ended early remains until it is replaced
+            by the next one, which includes its steps.
 
     Attributes:
         lines: list of dict. All lines.
@@ -47,15 +46,11 @@ class MetricsFile:
         self._write()
 
     def settled(self) -> list[dict[str, Any]]:
-        """Returns the lines without the training lines that the next one replaces."""
+        """Returns the lines without training lines that the next one replaces."""
         return lines_until(self.lines, math.inf)
 
     def append(self, values: dict[str, Any]) -> None:
-        """Adds a line.
-
-        Args:
-            values: dict. What was measured, with its `step`.
-        """
+        """Adds a line of measurements with their `step`."""
         replaces = self._has_early and values.get("split") == "train"
         if replaces:
             self.lines, self._has_early = self.settled(), False
@@ -69,7 +64,7 @@ class MetricsFile:
                 with open(self.path, "a", encoding="utf-8") as f:
                     f.write(_to_text([values]))
         except (OSError, DataError, UsageError) as e:
-            # A run goes on without its measurements; all lines are in memory.
+            # A run continues without its measurements; all lines are in memory.
             if not self._is_behind:
                 logging.warning("%s; it is written again with the next line", e)
             self._is_behind = True
@@ -77,7 +72,7 @@ class MetricsFile:
             self._is_behind = False
 
     def settle(self) -> None:
-        """Joins the parts, and tries once more to write what could not be written."""
+        """Joins the parts, and retries writes that failed before."""
         if not (self._is_behind or files.is_remote(self.path)):
             return
         try:
@@ -105,10 +100,8 @@ class MetricsFile:
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     """Returns the lines of a metrics file, or none if it does not exist.
 
-    A last line that is incomplete, because the run was killed, is left out.
-
-    Raises:
-        DataError: If another line is not JSON, or is not an object with a step.
+    An incomplete last line, of a run that was killed, is left out. Raises `DataError`
+    if another line is not JSON, or is not an object with a step.
     """
     lines = list(iterate_metrics(path))
     for number, line in enumerate(lines, 1):
@@ -122,13 +115,13 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
-    """Yields what `read_metrics` returns, one line after the other."""
+    """Yields the lines of `read_metrics` one by one, without checking steps."""
     if not files.exists(path):
         return
     lines = files.read_text(path).splitlines()
     folder = f"{os.fspath(path)}{PARTS}"
     for name in files.list_folder(folder) if files.is_folder(folder) else ():
-        # Otherwise it was joined to the file, by a process killed before removing it.
+        # Otherwise it was joined to the file by a process killed before removing it.
         if name == _part_name(len(lines)):
             lines += files.read_text(files.join(folder, name)).splitlines()
     for number, line in enumerate(lines, 1):
@@ -142,21 +135,21 @@ def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
 
 
 def _measured(values: Any) -> Any:
-    """Returns a line with NaN for the numbers that JSON has no word for."""
+    """Returns a line with NaN for the numbers that JSON cannot represent."""
     if not isinstance(values, dict) or values.get("split") == "skipped":
         return values
     return {n: math.nan if v is None else _measured(v) for n, v in values.items()}
 
 
 def lines_until(lines: Sequence[Mapping[str, Any]], step: float) -> list[Any]:
-    """Returns the lines that count for a run that continues from a step.
+    """Returns the lines that are valid for a run that continues from a step.
 
     Later lines belong to steps after the checkpoint, which will be repeated. The steps
     of a training line that a signal has ended early will be part of the next line.
     """
-    kept = [line for line in lines if line["step"] <= step]
-    early = {line["step"] for line in kept if line.get("split") == UNFINISHED}
-    return [x for x in kept if x.get("split") != "train" or x["step"] not in early]
+    earlier = [line for line in lines if line["step"] <= step]
+    early = {line["step"] for line in earlier if line.get("split") == UNFINISHED}
+    return [x for x in earlier if x.get("split") != "train" or x["step"] not in early]
 
 
 def _part_name(first: int) -> str:
@@ -170,21 +163,19 @@ def _to_text(lines: Sequence[Mapping[str, Any]]) -> str:
 def unfinished_at(
     lines: Sequence[Mapping[str, Any]], step: int
 ) -> Mapping[str, Any] | None:
-    """Returns what the next training line of a run that stopped at a step begins with.
+    """Returns the initial state of the next training line of a run stopped at a step.
 
-    None if no signal has stopped it there, between two lines.
-
-    Raises:
-        DataError: If what is on record is not numbers.
+    It is None if no signal has stopped the run there, between two lines. Raises
+    `DataError` if the record does not consist of numbers.
     """
-    found = [x for x in lines if x.get("split") == UNFINISHED and x["step"] == step]
-    if not found:
+    matching = [x for x in lines if x.get("split") == UNFINISHED and x["step"] == step]
+    if not matching:
         return None
-    sums, seconds = found[-1].get("sums"), found[-1].get("seconds")
+    sums, seconds = matching[-1].get("sums"), matching[-1].get("seconds")
     numbers = [*sums.values(), seconds] if isinstance(sums, Mapping) else [None]
     if not all(isinstance(value, int | float) for value in numbers):
         raise DataError(
             f"{METRICS_FILE}: the line of step {step} with split {UNFINISHED!r} must "
-            f"hold sums and seconds, received {found[-1]}"
+            f"hold sums and seconds, received {matching[-1]}"
         )
-    return found[-1]
+    return matching[-1]

@@ -1,9 +1,9 @@
 """A page about runs: one HTML file that needs nothing else, also offline.
 
-Nothing is loaded from elsewhere, and the browser enforces it: it runs the one script,
-whose digest the page names. Everything that the page shows is escaped text.
-The same content gives the same bytes. Chart libraries (Bokeh, Vega-Altair) need 1 to 2
-MB in every page and cannot be read with the keyboard, so the script is our own.
+Nothing is loaded from elsewhere, and the browser enforces it: it runs only the script
+whose digest the page names. All content of the page is escaped text. The same content
+gives the same bytes. Chart libraries (Bokeh, Vega-Altair) need 1 to 2 MB in every page
+and cannot be used with the keyboard, so the script is our own.
 """
 
 import base64
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 from albert_tf.figure import PAGE_DPI
 from albert_tf.storage.templates import templates
 
-# Files of the script, in the order in which they build on each other.
+# Files of the script, in order of their dependencies.
 _SCRIPTS = ("numbers", "view", "chart", "controls")
-# A longer text is shown by its beginning, and in full at a click.
+# Only the beginning of a longer text is shown, and all of it after a click.
 PREVIEW = 200
 # Pixels of a figure per pixel of the page: screens may have more than the page.
 PIXEL_RATIO = PAGE_DPI / 96
-# Control characters, surrogates and noncharacters have no place in HTML; marks that
-# override the direction of writing would garble what follows them.
+# Control characters, surrogates and noncharacters are not allowed in HTML; marks that
+# override the direction of writing would garble the text after them.
 _UNPRINTABLE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
 )
@@ -68,17 +68,17 @@ class Table(NamedTuple):
     ) -> "Table":
         """Returns a table with a row for each name in the columns."""
         names = list(
-            dict.fromkeys(name for found in columns.values() for name in found)
+            dict.fromkeys(name for column in columns.values() for name in column)
         )
         rows = [
-            [name, *(found.get(name) for found in columns.values())] for name in names
+            [name, *(column.get(name) for column in columns.values())] for name in names
         ]
         index = names.index(marked) if marked in names else None
         return cls(caption, [corner, *columns], rows, index)
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers alone, which are aligned on the right."""
+        """Flags numeric columns; they are right-aligned."""
         return [all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
 
 
@@ -87,7 +87,7 @@ class Figure(NamedTuple):
 
     Attributes:
         png: bytes. The picture, with `PIXEL_RATIO` pixels per pixel of the page.
-        alt: str. What the picture shows, for those who cannot see it.
+        alt: str. Description of the picture for readers who cannot see it.
         caption: str. Text below the picture.
     """
 
@@ -103,7 +103,7 @@ class Figure(NamedTuple):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height on the page, in its pixels."""
-        # The header chunk comes first and starts with them (PNG, section 11.2.1).
+        # The header chunk comes first and starts with the size (PNG, section 11.2.1).
         width, height = struct.unpack(">II", self.png[16:24])
         return round(width / PIXEL_RATIO), round(height / PIXEL_RATIO)
 
@@ -118,16 +118,12 @@ def render(
     """Returns a page as an HTML file, UTF-8.
 
     Args:
-        template: str. Name of the template in this folder that makes the sections.
-        title: str. Title of the page.
-        subtitle: str. Shown below the title.
-        data: Mapping. What the script that draws curves reads, ready for JSON; its
+        data: Mapping. Input of the script that draws curves, ready for JSON; its
             texts are clean. None for a page without curves.
-        **values: What the template shows.
     """
     made = _templates().get_template(f"{template}.html.j2").make_module(values)
     parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
-    # Text of a run becomes text nodes only; nothing of the script is global.
+    # Text of a run becomes text nodes only; nothing in the script is global.
     script = f'(function () {{\n"use strict";\n{parts}}})();\n' if data else ""
     page = _templates().get_template("page.html.j2")
     text = page.render(
@@ -160,9 +156,8 @@ def clean(text: str) -> str:
 def as_text(value: Any) -> str:
     """Returns a value of any type as text for people.
 
-    Args:
-        value: Any. Numbers, also NumPy's, are rounded to 4 digits; the items of a list
-            are separated by commas.
+    Numbers, including NumPy's, are rounded to 4 digits; the items of a list are
+    separated by commas.
     """
     if isinstance(value, str):
         return value
@@ -183,7 +178,7 @@ def as_text(value: Any) -> str:
 
 
 def as_setting(value: Any) -> str:
-    """Returns the value of a setting as it can be given again: 1e-05, 30000."""
+    """Returns the value of a setting in a form for input: 1e-05, 30000."""
     if isinstance(value, list | tuple):
         return ",".join(map(as_setting, value))
     value = _plain(value)
@@ -203,7 +198,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a scalar of NumPy, whose bool is not a bool, as Python's is."""
+    """Converts a scalar of NumPy, whose bool is not a bool, to Python's."""
     return value.item() if getattr(value, "shape", None) == () else value
 
 
@@ -226,10 +221,10 @@ def _escape(match: re.Match) -> str:
 
 @functools.cache
 def _templates():
-    """Returns the templates; values that they show are cleaned, then escaped."""
+    """Returns the templates; values in them are cleaned, then escaped."""
 
     def printable(value: Any) -> Any:
-        # What a macro returns is HTML already, an object of markupsafe.
+        # The result of a macro is already HTML, an object of markupsafe.
         return value if hasattr(value, "__html__") else clean(str(value))
 
     blocks = {"trim_blocks": False, "lstrip_blocks": False}

@@ -25,21 +25,21 @@ FINETUNING = "fine-tuning"
 REPORT_FILE = "report.json"
 _RUN_FILE = "run.json"
 _MODEL = "model"
-# By the kind on record.
+# Kinds of runs, by the kind on record.
 _KINDS = {"": PRETRAINING, "finetune": FINETUNING}
 _OUTDATED = "model_is_outdated"
-# Parts of the record that have a place of their own, or that only a machine needs.
+# Parts of the record with their own place on the page, or only for machines.
 _NOT_ENVIRONMENT = ("settings", "content", "kind", "finished", _OUTDATED)
-# What is not looked at as a curve: what measures time, and what is set at an evaluation
-# of a fine-tuning run that looked collapsed.
+# Measurements that are not shown as curves: inputs of the clock, and the mark of an
+# evaluation of a fine-tuning run that looked collapsed.
 _TOKENS, _SPEED, _COLLAPSED = "tokens", "tokens_per_second", "collapsed"
-# The speed of now is that of the last lines.
+# The current speed is computed from this many of the last lines.
 _RECENT = 10
 _ROLLBACK = ("diverged_at", "restored_step", "batch", "phase")
 
 
 class Curve(NamedTuple):
-    """What was measured of one thing.
+    """The measurements of one quantity.
 
     Attributes:
         steps: float64 `[N]`. In the order of the log.
@@ -51,7 +51,7 @@ class Curve(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """How far a run was when, by step.
+    """The progress of a run over time, by step.
 
     Attributes:
         steps: float64 `[N]`. Steps of the lines of training.
@@ -68,14 +68,14 @@ class Clock(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunFiles:
-    """What the folder of a run contains.
+    """The content of a run's folder.
 
     Attributes:
         path: str. The folder.
-        name: str. What the page calls the run.
+        name: str. Name of the run on the page.
         kind: str. `PRETRAINING` or `FINETUNING`.
         is_finished: bool. Whether the folder holds the model of the run's last step.
-        settings: dict. What the command was given.
+        settings: dict. Settings of the command.
         config: dict. Config of the model; empty if it is not on record.
         environment: dict. Versions, code and machine.
         measured: dict of `Curve` by split, name and weight, in the order of their
@@ -85,9 +85,9 @@ class RunFiles:
         rollbacks: Sequence of dict. Divergences after which the run went back, as in
             `skipped_batches.json`.
         data_card: dict. Card of the training data; empty if it cannot be found.
-        report: dict. What a finished fine-tuning run answers; see `task_report`.
+        report: dict. Report of a finished fine-tuning run; see `task_report`.
         trials: dict. Of several seeds: the runs, and the name of the best one.
-        samples: Sequence of `Sample`. What was answered to masked sentences.
+        samples: Sequence of `Sample`. Answers to masked sentences.
     """
 
     path: str
@@ -108,12 +108,12 @@ class RunFiles:
 
     @property
     def curves(self) -> dict[tuple[str, str, str], Curve]:
-        """What people look at as curves."""
+        """The measurements that are shown as curves."""
         hidden = (_TOKENS, _COLLAPSED)
         return {key: c for key, c in self.measured.items() if key[1] not in hidden}
 
     def curve(self, split: str, name: str) -> Curve:
-        """Returns what was measured of the whole model, which may be nothing."""
+        """Returns the measurements of the whole model; they may be empty."""
         return self.measured.get((split, name, ""), Curve(np.zeros(0), np.zeros(0)))
 
     @functools.cached_property
@@ -123,12 +123,12 @@ class RunFiles:
         timed, speeds = self.curve("train", _SPEED)
         if not len(steps) or not np.array_equal(steps, timed):
             return None
-        known = np.isfinite(tokens) & np.isfinite(speeds) & (tokens >= 0) & (speeds > 0)
+        valid = np.isfinite(tokens) & np.isfinite(speeds) & (tokens >= 0) & (speeds > 0)
         # Lines without these numbers would make the sums too small.
-        if not known.all():
+        if not valid.all():
             return None
         laps = tokens / speeds
-        # The first line includes the time that the step was compiled in.
+        # The first line includes the time of compiling the step.
         first = max(len(laps) - _RECENT, min(1, len(laps) - 1))
         span = steps[-1] - (steps[first - 1] if first else 0)
         recent = float(laps[first:].sum() / span) if span > 0 else None
@@ -142,7 +142,7 @@ class RunFiles:
 
     @property
     def notices(self) -> list[str]:
-        """What the reader must know."""
+        """Messages that the reader must see."""
         notices = list(self.report.get("warnings", ()))
         if not self.measured:
             notices.append(f"{self.name}: nothing is on record yet.")
@@ -161,17 +161,11 @@ class RunFiles:
 
 
 def read_runs(paths: Sequence[str]) -> list[RunFiles]:
-    """Reads the folders of runs; seeds that are not compared yet are runs.
+    """Reads the folders of runs, which may be remote; names of runs are unique.
 
-    Args:
-        paths: Sequence of str. The folders; they may be remote.
-
-    Returns:
-        list of `RunFiles`, with names that differ.
-
-    Raises:
-        UsageError: If a folder is given twice.
-        DataError: If a folder holds no run, or a file in it is damaged.
+    Seeds that have not been compared yet count as runs. Raises `UsageError` if a folder
+    is given twice, and `DataError` if a folder does not hold a run, or a file in it is
+    damaged.
     """
     plain = [path.rstrip("/") or "/" for path in paths]
     for path in plain:
@@ -193,7 +187,7 @@ def _name_of(path: str) -> str:
 
 
 def _unfinished_trials(run: RunFiles) -> list[RunFiles]:
-    """Returns the seeds of a run that has not chosen one of them yet."""
+    """Returns the seeds of a run that has not selected one of them yet."""
     folder = files.join(run.path, "trials")
     if run.kind != FINETUNING or run.is_finished or not files.is_folder(folder):
         return []
@@ -210,13 +204,9 @@ def read_run(
 ) -> RunFiles:
     """Reads the folder of one run.
 
-    Args:
-        path: str. The folder.
-        name: str. What the page calls the run. Default: the folder's name.
-        record: dict. Used instead of the record in the folder.
-
-    Raises:
-        DataError: If the folder holds no run, or a file in it is damaged.
+    `name` is the run's name on the page, by default the folder's; `record` replaces the
+    record in the folder. Raises `DataError` if the folder does not hold a run, or a
+    file in it is damaged.
     """
     where = files.join(path, _RUN_FILE)
     if not files.is_folder(path) or not files.exists(where):
@@ -234,8 +224,8 @@ def read_run(
     model = files.join(path, _MODEL)
     complete = folders.is_complete(model) and not record.get(_OUTDATED)
     log = read_log(iterate_metrics(files.join(path, METRICS_FILE)))
-    # Holds all of them. The log may lack some: a run that goes on from an older
-    # checkpoint, because its last one is damaged, removes the later lines.
+    # This file holds all of them. The log may lack some: a run that continues from an
+    # older checkpoint, because its last one is damaged, removes the later lines.
     skipped = files.join(path, SKIPPED_FILE)
     if files.exists(skipped):
         log["rollbacks"] = files.read_json(skipped).get("skipped")
@@ -256,7 +246,7 @@ def read_run(
 
 
 def _json(*names: str) -> Mapping[str, Any]:
-    """Returns the content of a file; nothing if it does not exist."""
+    """Returns the content of a file; empty if it does not exist."""
     path = files.join(*names)
     return files.read_json(path) if files.exists(path) else {}
 
@@ -268,25 +258,25 @@ def _report(path: str) -> Mapping[str, Any]:
     complete = isinstance(lengths, Mapping) and all(
         isinstance(one, Mapping) and names <= one.keys() for one in lengths.values()
     )
-    rule = f"{files.join(path, REPORT_FILE)}: must be the report of a run: lengths"
-    require(complete, rule, error=DataError)
+    expected = f"{files.join(path, REPORT_FILE)}: must be the report of a run: lengths"
+    require(complete, expected, error=DataError)
     return report
 
 
 def _trials(path: str) -> Mapping[str, Any]:
-    """Returns the seeds on record; nothing if the runs are not."""
+    """Returns the seeds on record; empty if their runs are not."""
     trials = _json(path, "metrics.json").get("trials")
     if not isinstance(trials, Mapping) or "runs" not in trials:
         return {}
     runs = trials["runs"]
     listed = isinstance(runs, list) and all(isinstance(run, Mapping) for run in runs)
-    rule = f"{files.join(path, 'metrics.json')}: trials: runs must be a list of objects"
-    require(listed, rule, error=DataError)
+    need = f"{files.join(path, 'metrics.json')}: trials: runs must be a list of objects"
+    require(listed, need, error=DataError)
     return trials
 
 
 def _config(path: str, model: str, content: Any) -> Mapping[str, Any]:
-    """Returns the config on record, or else that of the model in the folder."""
+    """Returns the config on record, or else the config of the model in the folder."""
     recorded = content.get("config") if isinstance(content, dict) else None
     if isinstance(recorded, dict):
         return recorded
@@ -294,17 +284,17 @@ def _config(path: str, model: str, content: Any) -> Mapping[str, Any]:
 
 
 def _data_card(run: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the card of a run's records, if it is where it was and is only one."""
+    """Returns the card of a run's records, if it is unique and in its old place."""
     pattern = settings.get("input_file")
     if not isinstance(pattern, str) or not pattern:
         return {}
-    # With several lengths: the records of the longest one.
+    # With several lengths, these are the records of the longest one.
     pattern = pattern.replace("{length}", str(settings.get("max_seq_length")))
     if files.is_remote(pattern) and not files.is_remote(run):
         return {}  # reading it would take TensorFlow
     try:
-        found = {os.path.dirname(path) for path in shards.find_shards(pattern)}
-        return _json(*found, card.CARD_NAME) if len(found) == 1 else {}
+        card_folders = {os.path.dirname(path) for path in shards.find_shards(pattern)}
+        return _json(*card_folders, card.CARD_NAME) if len(card_folders) == 1 else {}
     except (DataError, UsageError):
         return {}
 
@@ -312,12 +302,9 @@ def _data_card(run: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 def read_log(lines: Iterable[Any]) -> dict[str, Any]:
     """Sorts the lines of a run.
 
-    Args:
-        lines: Iterable of what JSON may hold, a line's content each. Numbers within an
-            object, such as the trust ratios, are those of a weight each.
-
-    Returns:
-        `measured`, `last_step`, `skipped` and `rollbacks` of a `RunFiles`.
+    Each line is the content of a JSON line. Numbers within an object, such as the trust
+    ratios, each belong to a weight. Returns `measured`, `last_step`, `skipped` and
+    `rollbacks` of a `RunFiles`.
     """
     points: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     last, skipped, rollbacks = 0, 0, []
@@ -339,7 +326,7 @@ def read_log(lines: Iterable[Any]) -> dict[str, Any]:
                 if _is_number(number) and name != "step":
                     point = step, _as_float(number)
                     points.setdefault((split, name, weight), []).append(point)
-    measured = {name: Curve(*np.array(found).T) for name, found in points.items()}
+    measured = {name: Curve(*np.array(values).T) for name, values in points.items()}
     return {
         "measured": measured,
         "last_step": last,
@@ -364,10 +351,10 @@ def _is_count(value: Any) -> bool:
 
 
 def _readable(lines: Any) -> Iterable[Mapping[str, Any]]:
-    """Yields the rollbacks; a file that a person has changed ends no page."""
+    """Yields the rollbacks; a file that was edited by hand must not break the page."""
     for line in lines if isinstance(lines, list) else ():
         line = {"phase": 0, **line} if isinstance(line, Mapping) else {}
         if all(_is_count(line.get(name)) for name in _ROLLBACK):
             numbers = {name: line.get(name) for name in ("loss", "grad_norm")}
-            known = {k: v if type(v) is float else None for k, v in numbers.items()}
-            yield {**line, **known}
+            finite = {k: v if type(v) is float else None for k, v in numbers.items()}
+            yield {**line, **finite}

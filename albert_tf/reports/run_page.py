@@ -26,17 +26,17 @@ from albert_tf.reports.task_report import answers_of
 # Parts of the data card that are numbers, not lists of files.
 _CARD_PARTS = ("splits", "corpus", "examples", "masks", "tokenizer")
 _UNKNOWN = "–"
-# What does not measure the quality of a model has a last value, but no best one. The
-# charts of some of it come last.
+# Metrics that do not measure the quality of a model have a last value, but no best one.
+# The charts of some of them come last.
 _LAST = ("tokens_per_second", "useful_token_rate", "loss_scale", "skipped_steps")
 _NOT_RATED = ("learning_rate", "grad_norm", *_LAST)
 _LOWER_IS_BETTER = ("loss", "perplexity", "error", "mse", "mae")
-# Two runs do not differ because they write to different places.
+# Different places of output do not count as a difference between runs.
 _PLACES = ("output_dir",)
-# Points of a curve on the page, and of a curve of which there is one per weight.
+# Maximum numbers of points of a curve, and of a curve of a single weight.
 MAX_POINTS = 2000
 MAX_WEIGHT_POINTS = 500
-# One number per weight, each of which has a curve in the same chart.
+# One number per weight; each has a curve in the same chart.
 _TRUST_RATIOS = "trust_ratios"
 _TITLES = {
     "loss": "Loss",
@@ -46,7 +46,7 @@ _TITLES = {
     "useful_token_rate": "Share of useful tokens",
     _TRUST_RATIOS: "LAMB's trust ratios (logarithmic)",
 }
-# Charts come in this order: by the first that a name ends with.
+# Charts are ordered by the first of these with which a name ends.
 _ORDER = ("loss", "accuracy", "learning_rate", "grad_norm", _TRUST_RATIOS)
 _ABBREVIATIONS = {
     n: n.upper() for n in ("mlm", "sop", "nsp", "sbo", "rtd", "auc", "f1", "em")
@@ -63,10 +63,7 @@ def render_runs(
     """Returns the page of runs as an HTML file, UTF-8.
 
     Args:
-        runs: Sequence of `RunFiles`, at least one.
-        cost_per_hour: float or None. Price of an hour of the machine.
-        prompts: Sequence of str. Texts with masks that the checkpoints answered.
-        answers: dict. By the name of a run, what `answer_all` yields.
+        answers: dict. Output of `answer_all` by the name of a run.
     """
     names = [run.name for run in runs]
     kinds = dict.fromkeys(run.kind for run in runs)
@@ -96,22 +93,17 @@ def render_runs(
 def render_run(run: RunFiles, **known: Any) -> bytes:
     """Returns the page of one run, as `albert-tf report` writes it.
 
-    Args:
-        run: `RunFiles`.
-        **known: Fields of `run` that its folder does not show yet.
+    `known` holds fields of `run` that its folder does not show yet.
     """
     return render_runs([dataclasses.replace(run, **known)])
 
 
 def make_charts(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:
-    """Returns a chart for each thing that was measured, with the lines of all runs.
-
-    Args:
-        runs: Sequence of `RunFiles`.
+    """Returns a chart for each measured quantity, with the lines of all runs.
 
     Returns:
-        list of dict, ready for JSON: the `title`; whether the lines of a run are those
-        of its weights (`byWeight`); and `series`, each with the index of its `run`, a
+        list of dict, ready for JSON: the `title`; whether there is a line for each
+        weight (`byWeight`); and `series`, each with the index of its `run`, a
         `label`, which is the split or the weight, a `kind` ("line", "points" or
         "baseline"), and `x` and `y`. JSON has no NaN and no infinity: they are the
         strings "NaN", "Infinity" and "-Infinity".
@@ -139,14 +131,14 @@ def _is_baseline(name: str) -> bool:
 
 
 def _accuracy_of(baseline: str) -> str:
-    """Returns the metric that a baseline is that of."""
+    """Returns the metric that a baseline belongs to."""
     if baseline.endswith(_MAJORITY):
         return baseline.removesuffix(_MAJORITY) + "accuracy"
     return baseline.removesuffix(_BASELINE) + "_accuracy"
 
 
 def title_of(name: str) -> str:
-    """Returns what people call a metric: "MLM loss" for "mlm_loss"."""
+    """Returns a metric's name for people: "MLM loss" for "mlm_loss"."""
     if name in _TITLES:
         return _TITLES[name]
     words = [_ABBREVIATIONS.get(word, word) for word in name.split("_") if word]
@@ -155,7 +147,7 @@ def title_of(name: str) -> str:
 
 
 def _place_of(name: str) -> tuple[int, int, str]:
-    """Returns what sorts metrics: losses, accuracies, others, and how training went."""
+    """Returns a sort key of metrics: losses, accuracies, others, training speed."""
     if name in _LAST:
         return len(_ORDER) + 1, _LAST.index(name), name
     for place, ending in enumerate(_ORDER):
@@ -168,33 +160,31 @@ def _place_of(name: str) -> tuple[int, int, str]:
 def thin(curve: Curve, limit: int) -> Curve:
     """Returns a curve with fewer points but the same peaks, valleys and gaps.
 
-    Args:
-        curve: `Curve`.
-        limit: int. Maximum number of points, at least 5. A longer curve is cut into
-            pieces of equal numbers of points. Of each, the smallest and largest value
-            and the first that is not finite are kept, and of all, both ends.
+    A curve of more than `limit` points, at least 5, is cut into pieces of equal numbers
+    of points. The smallest and largest value of each and its first value that is not
+    finite remain, and both ends of the curve.
     """
     size, values = len(curve.steps), curve.values
     if size <= limit:
         return curve
-    kept = [0, size - 1]
+    picks = [0, size - 1]
     for piece in np.array_split(np.arange(size), (limit - 2) // 3):
         is_finite = np.isfinite(values[piece])
         finite = piece[is_finite]
         if len(finite):
-            kept += [finite[values[finite].argmin()], finite[values[finite].argmax()]]
-        kept += piece[~is_finite][:1].tolist()
-    chosen = np.unique(kept)
+            picks += [finite[values[finite].argmin()], finite[values[finite].argmax()]]
+        picks += piece[~is_finite][:1].tolist()
+    chosen = np.unique(picks)
     return Curve(curve.steps[chosen], values[chosen])
 
 
 def run_data(run: RunFiles) -> dict[str, Any]:
-    """Returns what the script of the page knows about a run, ready for JSON."""
+    """Returns the script's data about a run, ready for JSON."""
     marks = [{"step": r["diverged_at"], "text": describe(r)} for r in run.rollbacks]
     data = {"name": clean(run.name), "clock": None, "rollbacks": marks}
     if clock := run.clock:
-        # All have the same steps and rise with them, so that thinning by position keeps
-        # them true.
+        # All arrays have the same steps and increase with them, so that thinning by
+        # position keeps them true.
         size = len(clock.steps)
         number = min(size, MAX_WEIGHT_POINTS)
         chosen = np.unique(np.linspace(0, size - 1, number).round().astype(int))
@@ -207,7 +197,7 @@ def run_data(run: RunFiles) -> dict[str, Any]:
 
 
 def _numbers(values: Iterable[float]) -> list[float | int | str]:
-    """Returns numbers for JSON, of 7 digits as those of float32."""
+    """Returns numbers for JSON, rounded to 7 digits like float32."""
     return [_number(float(value)) for value in values]
 
 
@@ -221,7 +211,7 @@ def _number(value: float) -> float | int | str:
 
 
 def describe(rollback: Mapping[str, Any]) -> str:
-    """Returns a line about a divergence after which a run went back."""
+    """Describes a divergence after which a run went back, in one line."""
     phase = rollback["phase"]
     of_phase = f" of the phase from step {phase:,}" if phase else ""
     return (
@@ -238,8 +228,8 @@ def _finite(value: float | None) -> str:
 
 def rollback_table(runs: Sequence[RunFiles]) -> Table:
     """Returns a table of the rollbacks."""
-    found = [(run.name, one) for run in runs for one in run.rollbacks]
-    with_phase = any(one["phase"] for _, one in found)
+    rollbacks = [(run.name, one) for run in runs for one in run.rollbacks]
+    with_phase = any(one["phase"] for _, one in rollbacks)
     rows = [
         {
             **({"run": name} if len(runs) > 1 else {}),
@@ -250,18 +240,13 @@ def rollback_table(runs: Sequence[RunFiles]) -> Table:
             **({"of the phase from step": one["phase"]} if with_phase else {}),
             "back to step": one["restored_step"],
         }
-        for name, one in found
+        for name, one in rollbacks
     ]
     return Table.of("Batches left out", rows)
 
 
 def overview(runs: Sequence[RunFiles], cost_per_hour: float | None) -> Table:
-    """Returns how far the runs are, what it took, and what is left.
-
-    Args:
-        runs: Sequence of `RunFiles`.
-        cost_per_hour: float or None. Price of an hour of the machine.
-    """
+    """Returns the progress of the runs, with time and cost so far and remaining."""
     columns = {run.name: _progress(run, cost_per_hour) for run in runs}
     return Table.across("Runs", "", columns)
 
@@ -302,7 +287,7 @@ def _known(value: float | None, show: Callable[[float], str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time as people read it: "1 d 2 h", "3 h 5 min", "12.3 s"."""
+    """Returns a time in a readable form: "1 d 2 h", "3 h 5 min", "12.3 s"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -316,7 +301,7 @@ def duration(seconds: float) -> str:
 def last_and_best(runs: Sequence[RunFiles]) -> Table:
     """Returns a table of the last and best values of all metrics."""
     keys = {(n, split) for run in runs for split, n, weight in run.curves if not weight}
-    # As the charts; of a metric, training comes first.
+    # In the order of the charts; within a metric, training comes first.
     ordered = sorted(keys, key=lambda key: (_place_of(key[0]), key[1] != "train", key))
     rows = [
         [title_of(n), split, *(_values(n, run.curve(split, n)) for run in runs)]
@@ -373,7 +358,7 @@ def _is_empty(value: Any) -> bool:
 def _answers(
     prompts: Sequence[str], answers: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[Table]:
-    """Returns a table for each prompt: what the checkpoints answered."""
+    """Returns a table of the checkpoints' answers for each prompt."""
     tables = []
     for number, prompt in enumerate(prompts):
         rows = [
@@ -382,23 +367,23 @@ def _answers(
                 "checkpoint": one["name"],
                 "answers": show_masks(one["answers"][number]),
             }
-            for run, found in answers.items()
-            for one in found
+            for run, listed in answers.items()
+            for one in listed
         ]
         tables.append(Table.of(prompt, rows, stacked=True))
     return tables
 
 
 def _details(run: RunFiles) -> dict[str, Mapping[str, Any]]:
-    """Returns everything that a run was made of: titles of values by name."""
-    kept = {
+    """Returns all properties of a run: titles of values by name."""
+    parts = {
         name: value
         for name, value in run.data_card.items()
         if name in _CARD_PARTS or (isinstance(value, str | int) and name != "format")
     }
     card = {
         name.replace("_", " "): value
-        for name, value in flatten(kept).items()
+        for name, value in flatten(parts).items()
         if not isinstance(value, list)
     }
     if run.kind == PRETRAINING and not card:
@@ -407,9 +392,9 @@ def _details(run: RunFiles) -> dict[str, Mapping[str, Any]]:
     with contextlib.suppress(ValueError, TypeError):
         if config:
             config["parameters"] = AlbertConfig.from_dict(config).num_parameters()
-    given = {k: v for k, v in run.settings.items() if not _is_empty(v)}
+    set_values = {k: v for k, v in run.settings.items() if not _is_empty(v)}
     return {
-        "Settings": {k: as_setting(v) for k, v in given.items()},
+        "Settings": {k: as_setting(v) for k, v in set_values.items()},
         "Config of the model": {k: as_setting(v) for k, v in config.items()},
         "Data card": card,
         "Environment": {k: as_setting(v) for k, v in flatten(run.environment).items()},

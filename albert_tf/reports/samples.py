@@ -1,4 +1,4 @@
-"""Masked sentences, and what a run answered to them, as tables over time."""
+"""Masked sentences, and a run's answers to them, as tables over time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from albert_tf.storage import files
 
 # Rows per table and kind of weights: the first, some between, and the last.
 _MOMENTS = 9
-# What the weights of --export_weights are called.
+# Names of the weights of --export_weights.
 WEIGHTS = {"last": "last", "average": "averaged"}
 MASK = "[MASK]"
-# Neutral sentences: what they lack depends on grammar and common knowledge.
+# Neutral sentences: the missing words depend on grammar and common knowledge.
 PROMPTS = (
     "the capital of france is [MASK] .",
     "she opened the door and [MASK] into the room .",
@@ -23,7 +23,7 @@ PROMPTS = (
     "this function [MASK] a list of numbers .",
     "he was born in 1950 [MASK] london .",
 )
-# Answers to a text that are shown.
+# Number of answers to a text that are shown.
 _TOP_K = 5
 
 
@@ -50,7 +50,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def best_tokens(scores: np.ndarray, tokenizer: Any) -> list[list[Any]]:
-    """Returns the tokens of the highest probabilities, with these, best first."""
+    """Returns the most probable tokens with their probabilities, best first."""
     best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
     return [[tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best]
 
@@ -58,11 +58,7 @@ def best_tokens(scores: np.ndarray, tokenizer: Any) -> list[list[Any]]:
 def read_samples(folder: str) -> list[Sample]:
     """Returns the answers on record of a run, in the order of their lines.
 
-    Args:
-        folder: str. The folder of the run.
-
-    Raises:
-        DataError: If a line but the last one is not JSON.
+    Raises `DataError` if a line other than the last is not JSON.
     """
     return list(_parse(iterate_metrics(files.join(folder, SAMPLES_FILE))))
 
@@ -76,17 +72,16 @@ def show_masks(masks: Iterable[Iterable[tuple[str, float]]]) -> str:
 
 
 def sample_tables(runs: Mapping[str, Sequence[Sample]]) -> list[Table]:
-    """Returns a table for each text: what was answered at some of the evaluations.
+    """Returns a table for each text, with the answers at some of the evaluations.
 
-    Args:
-        runs: Mapping. The answers by the name of the run.
+    `runs` holds the answers by the name of the run.
     """
-    found = [(name, one) for name, several in runs.items() for one in several]
-    several = len({name for name, _ in found}) > 1
-    averaged = len({one.weights for _, one in found}) > 1
+    named = [(name, one) for name, several in runs.items() for one in several]
+    several = len({name for name, _ in named}) > 1
+    averaged = len({one.weights for _, one in named}) > 1
     tables = []
-    for text in dict.fromkeys(one.text for _, one in found):
-        mine = [(name, one) for name, one in found if one.text == text]
+    for text in dict.fromkeys(one.text for _, one in named):
+        mine = [(name, one) for name, one in named if one.text == text]
         steps = {n: _some(sorted({s.step for m, s in mine if m == n})) for n in runs}
         rows = [
             {
@@ -111,13 +106,13 @@ def _some(steps: Sequence[int]) -> list[int]:
 
 
 def _parse(lines: Iterable[Any]) -> Iterator[Sample]:
-    """Yields what can be read; a file that a person has changed ends no page."""
+    """Yields readable samples; a file edited by hand must not break the page."""
     for line in lines:
         line = line if isinstance(line, Mapping) else {}
         step, weights = line.get("step"), line.get("weights")
         answers = line.get("answers")
-        known = isinstance(weights, str) and weights in WEIGHTS
-        if type(step) is not int or not known or not isinstance(answers, list):
+        fits = isinstance(weights, str) and weights in WEIGHTS
+        if type(step) is not int or not fits or not isinstance(answers, list):
             continue
         for one in answers:
             try:
@@ -130,13 +125,9 @@ def _parse(lines: Iterable[Any]) -> Iterator[Sample]:
 
 
 def read_prompts(path: str) -> list[str]:
-    """Returns the texts in a file, one per line, or the default ones.
+    """Returns the texts in a file, one per line; with an empty path, the default ones.
 
-    Args:
-        path: str. The file; empty for the default texts.
-
-    Raises:
-        DataError: If the file cannot be read, or a line in it has no mask.
+    Raises `DataError` if the file cannot be read, or a line in it has no mask.
     """
     if not path:
         return list(PROMPTS)

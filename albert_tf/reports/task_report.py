@@ -1,12 +1,12 @@
-"""What a fine-tuned model gets right and wrong, as sections of a page.
+"""A fine-tuned model's right and wrong answers, as sections of a page.
 
 A report is a dict, as in `report.json`. All of it is optional:
 
-- `task`, `model`: names of the task, and of what was fine-tuned or evaluated,
-- `metric`, `best_step`: what selects the checkpoint, and the step of the selected one,
-- `warnings`: what the reader must know, such as a collapse,
+- `task`, `model`: names of the task, and of the fine-tuned or evaluated model,
+- `metric`, `best_step`: the metric that selects the checkpoint, and the selected step,
+- `warnings`: messages that the reader must see, such as a collapse,
 - `results`: metrics by name, or such dicts by split,
-- `splits`: by split, what `Task.report` returns: any of
+- `splits`: by split, the result of `Task.report`: any of
     - `labels`, list of str, and `confusion`, int `[C, C]`, rows = correct,
     - `scatter`, list of (label, prediction),
     - `per_class`, list of `{"label", "precision", "recall", "f1", "support"}`,
@@ -15,8 +15,8 @@ A report is a dict, as in `report.json`. All of it is optional:
       "truncated"}`, worst first,
     - `groups`, list of `{"name", <metric>: value}`,
 - `lengths`: by split, `values`, tokens of each row, of which an example may have
-  several; `max_seq_length`; `examples` and `truncated`, how many there are and how many
-  of them lost text,
+  several; `max_seq_length`; `examples` and `truncated`, the numbers of all examples and
+  of those that lost text,
 - `useful_token_rate`: share of the tokens of the training batches that are not padding.
 """
 
@@ -30,8 +30,8 @@ import numpy as np
 from albert_tf.reports import figures
 from albert_tf.reports.page import Table, as_setting, as_text, flatten, render
 
-_NUM_PAIRS = 10  # of labels confused most, next to the matrix
-_ONLY_PAIRS = 30  # and without it
+_NUM_PAIRS = 10  # of labels confused most often, next to the matrix
+_ONLY_PAIRS = 30  # the same without a matrix
 _MAX_TEXT = 1000  # characters of a text among the errors
 _ERROR_COLUMNS = {
     "index": "example",
@@ -53,11 +53,9 @@ def render_evaluation(report: Mapping[str, Any]) -> bytes:
 def answers_of(
     report: Mapping[str, Any], trials: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns what `answers.html.j2` shows of the answers of a model.
+    """Returns the values with which `answers.html.j2` shows the answers of a model.
 
-    Args:
-        report: dict. The report, which may be empty.
-        trials: dict. Of `metrics.json`, what is on record of several seeds.
+    The report may be empty; `trials` are the record of several seeds in `metrics.json`.
     """
     lengths = {k: v for k, v in report.get("lengths", {}).items() if len(v["values"])}
     counts = {split: np.bincount(one["values"]) for split, one in lengths.items()}
@@ -66,8 +64,8 @@ def answers_of(
         "results": _results(report.get("results", {}), report.get("metric")),
         "seeds": _seeds(trials) if trials else None,
         "splits": {
-            split: _answers_on(split, found)
-            for split, found in report.get("splits", {}).items()
+            split: _answers_on(split, content)
+            for split, content in report.get("splits", {}).items()
         },
         "lengths": _lengths(lengths),
         "histograms": figures.draw_histograms(counts, "row"),
@@ -75,7 +73,7 @@ def answers_of(
 
 
 def _results(results: Mapping[str, Any], metric: str | None) -> list[Table]:
-    """Returns the metrics of all splits, and those of none."""
+    """Returns the metrics by split, and the metrics without a split."""
     by_split = {k: flatten(v) for k, v in results.items() if isinstance(v, Mapping)}
     flat = {k: v for k, v in results.items() if not isinstance(v, Mapping)}
     return [
@@ -87,13 +85,12 @@ def _results(results: Mapping[str, Any], metric: str | None) -> list[Table]:
 def _seeds(trials: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the results of several seeds side by side.
 
-    Args:
-        trials: dict. The `metric`, the name of the `best` one, and `runs`, each with
-            `name`, `seed` and `value`, None if there is no metric.
+    `trials` holds the `metric`, the name of the `best` run, and `runs`, each with
+    `name`, `seed` and `value`, None if there is no metric.
     """
     metric, runs = trials.get("metric") or "result", trials["runs"]
-    found = [run.get("value") for run in runs]
-    values = [v for v in found if isinstance(v, int | float) and math.isfinite(v)]
+    results = [run.get("value") for run in runs]
+    values = [v for v in results if isinstance(v, int | float) and math.isfinite(v)]
     summary: dict[str, Any] = {"seeds": len(runs)}
     if values:
         summary["median"] = statistics.median(values)
@@ -101,37 +98,37 @@ def _seeds(trials: Mapping[str, Any]) -> dict[str, Any]:
     if len(values) > 1:
         summary["standard deviation"] = statistics.stdev(values)
     names = [run.get("name") for run in runs]
-    kept = [name is not None and name == trials.get("best") for name in names]
+    is_selected = [name is not None and name == trials.get("best") for name in names]
     rows = [
         {"name": name, "seed": as_setting(run.get("seed")), metric: run.get("value")}
         | {"selected": is_best}
-        for run, name, is_best in zip(runs, names, kept, strict=True)
+        for run, name, is_best in zip(runs, names, is_selected, strict=True)
     ]
-    marked = kept.index(True) if True in kept else None
+    marked = is_selected.index(True) if True in is_selected else None
     return {
         "summary": (f"The {metric} over seeds", summary),
         "table": Table.of("Results by seed", rows, marked=marked),
     }
 
 
-def _answers_on(split: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what there is to see of the answers on a split."""
-    labels, confusion = found.get("labels", ()), found.get("confusion", ())
-    scatter = found.get("scatter", ())
+def _answers_on(split: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the tables and pictures about the answers on a split."""
+    labels, confusion = content.get("labels", ()), content.get("confusion", ())
+    scatter = content.get("scatter", ())
     return {
-        "groups": Table.of("Metrics by group", found.get("groups") or ()),
-        "labels": Table.of("Metrics by label", found.get("per_class") or ()),
+        "groups": Table.of("Metrics by group", content.get("groups") or ()),
+        "labels": Table.of("Metrics by label", content.get("per_class") or ()),
         "confusion": _confusion(split, labels, confusion) if len(confusion) else None,
         "scatter": [figures.draw_scatter(split, scatter)] if len(scatter) else None,
-        "calibration": _calibration(split, found.get("calibration", ())),
-        "errors": _errors(found.get("errors", ())),
+        "calibration": _calibration(split, content.get("calibration", ())),
+        "errors": _errors(content.get("errors", ())),
     }
 
 
 def _confusion(
     split: str, labels: Sequence[str], confusion: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Returns the matrix unless it is too large, and the labels confused most."""
+    """Returns the matrix unless it is too large, and the labels confused most often."""
     is_drawn = len(labels) <= figures.MAX_LABELS
     pairs = sorted(
         (-count, row, column)
@@ -178,7 +175,7 @@ def _errors(errors: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _shorten(value: Any, is_name: bool) -> Any:
-    """Returns a value whose text does not fill the page; the index is a name."""
+    """Returns a value with its text shortened for the page; the index is a name."""
     if value is None or (isinstance(value, int | float) and not is_name):
         return value
     text = str(value) if is_name else as_text(value)

@@ -1,7 +1,7 @@
-"""Calls of a file system, repeated where they may have failed only for a moment.
+"""Calls of a file system, repeated if they may have failed only temporarily.
 
-Network file systems and buckets lose single calls. `tf.io.gfile`, which reaches every
-path with a scheme, raises `OSError` here, as Python's own functions do.
+Network file systems and buckets lose single calls. `tf.io.gfile`, which accesses every
+path with a scheme, raises `OSError` here, like Python's own functions.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from albert_tf.errors import UsageError
 
 
 def numbered(names: str) -> frozenset[int]:
-    """Returns the numbers of the errors of a system, from their names in one text."""
+    """Returns the numbers of system errors from their space-separated names."""
     return frozenset(getattr(errno, name) for name in names.split())
 
 
 # Seconds to wait before a call is repeated.
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0)
-# Bytes of a file to be sent that are kept in memory.
+# Maximum number of bytes of a file to be sent that are held in memory.
 _SPOOL = 1 << 24
 _TRANSIENT = numbered(
     "EAGAIN ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH EIO "
@@ -47,10 +47,9 @@ _NUMBERS_BY_CLASS = {
 
 
 def repeated(call: Callable, *args, **kwargs) -> Any:
-    """Returns what a call returns that is repeated while it may yet succeed.
+    """Calls a function, again while it may yet succeed, and returns its result.
 
-    Raises:
-        OSError: If the last attempt fails, or the first for a reason that stays.
+    Raises `OSError` if the last attempt fails, or the first for a permanent reason.
     """
     for wait in (*WAITS, None):
         try:
@@ -65,7 +64,7 @@ def repeated(call: Callable, *args, **kwargs) -> Any:
 
 @contextlib.contextmanager
 def as_os_error() -> Iterator[None]:
-    """Turns an error of TensorFlow's that concerns a file into an `OSError`."""
+    """Converts an error of TensorFlow that concerns a file to an `OSError`."""
     try:
         yield
     except Exception as e:
@@ -82,30 +81,27 @@ def as_os_error() -> Iterator[None]:
 
 
 def without_graph_names(line: str) -> str:
-    """Removes what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
+    """Removes TensorFlow's names in the graph: `{{node x}}`, `[Op:y] name: z`."""
     line = re.sub(r"\{\{.*?\}\}\s*", "", line)
     return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()
 
 
 def reason_of(error: OSError) -> str:
-    """Returns why a call has failed, without the path."""
+    """Returns the reason why a call has failed, without the path."""
     return error.strerror or " ".join(str(error).split())[:300]
 
 
 def gfile(path: str | os.PathLike) -> "_FileSystem":
-    """Returns `tf.io.gfile`, for a path whose file system it knows.
+    """Returns `tf.io.gfile`, whose functions are repeated and raise `OSError`.
 
-    Its functions are repeated, and raise `OSError`.
-
-    Raises:
-        UsageError: If TensorFlow has no file system for the scheme of the path.
+    Raises `UsageError` if TensorFlow has no file system for the scheme of the path.
     """
     import tensorflow as tf
 
     scheme = os.fspath(path).partition("://")[0]
-    known = tf.io.gfile.get_registered_schemes()
-    if scheme not in known:
-        listed = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
+    schemes = tf.io.gfile.get_registered_schemes()
+    if scheme not in schemes:
+        listed = ", ".join(f"{name}://" for name in sorted(filter(None, schemes)))
         raise UsageError(
             f"{path}: {scheme}:// is not supported; use a local path or one of {listed}"
         )
@@ -120,13 +116,13 @@ class _FileSystem:
         return functools.partial(repeated, getattr(self._tf.io.gfile, name))
 
     def stat(self, path: str) -> Any:
-        """Returns what is known about a file or folder."""
-        found = repeated(self._tf.io.gfile.stat, path)
+        """Returns the status of a file or folder."""
+        status = repeated(self._tf.io.gfile.stat, path)
         folder, name = os.path.split(path.rstrip("/"))
-        # There the beginning of any name is a folder.
+        # There, the beginning of any name counts as a folder.
         if folder.startswith("ram://") and name not in self.listdir(folder):
             raise FileNotFoundError(errno.ENOENT, "not found")
-        return found
+        return status
 
     def listdir(self, path: str) -> list[str]:
         """Returns the names in a folder."""
@@ -136,18 +132,14 @@ class _FileSystem:
         try:
             return self._tf.io.gfile.listdir(path)
         except self._tf.errors.NotFoundError:
-            # It answers so, too, if it could not ask.
+            # The same error is raised if the server could not be asked.
             if self.stat(path).is_directory:
                 raise OSError(errno.EAGAIN, "cannot be listed") from None
             raise
 
 
 class RemoteReader(io.RawIOBase):
-    """A remote file to read, opened again at the same place if reading fails.
-
-    Args:
-        path: str. The file; opened when it is read.
-    """
+    """A remote file to read, reopened at the same position if reading fails."""
 
     def __init__(self, path: str):
         super().__init__()
@@ -157,7 +149,7 @@ class RemoteReader(io.RawIOBase):
         self._file = None
 
     def read(self, size: int | None = -1) -> bytes:
-        """Returns `size` bytes, fewer at the end of the file; all without a size."""
+        """Returns `size` bytes, fewer at the end of the file; by default, all."""
         data = repeated(self._read, -1 if size is None else size)
         self._place += len(data)
         return data
@@ -180,7 +172,7 @@ class RemoteReader(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves to a place in the file and returns it."""
+        """Moves to a position in the file and returns it."""
         if whence == os.SEEK_CUR:
             offset += self._place
         elif whence == os.SEEK_END:

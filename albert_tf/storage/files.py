@@ -2,8 +2,8 @@
 
 Every path may carry a scheme (`gs://…`); such paths go through `tf.io.gfile`, which is
 imported only then. Writing is atomic: a reader never sees half a file. A file that does
-not exist differs from one that cannot be reached, which is a `DataError`. etils.epath
-does not distinguish them, and repeats no call.
+not exist is distinguished from one that cannot be reached, which is a `DataError`.
+etils.epath does not distinguish them, and does not repeat calls.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ from albert_tf.storage.calls import (
     sending,
 )
 
-# What a wrong path causes, as opposed to a disk or network that fails.
+# Errors caused by a wrong path, as opposed to a disk or network that fails.
 _WRONG_PATH = numbered("EACCES EEXIST EISDIR ENAMETOOLONG ENOENT ENOTDIR EPERM EROFS")
-# Some file systems cannot wait for the disk, or not for a folder.
+# Some file systems cannot wait for the disk, or not for folders.
 _NO_SYNC = numbered("EACCES EBADF EINVAL EISDIR ENOSYS ENOTSUP EOPNOTSUPP EPERM")
-# A path that cannot name anything.
+# Errors of a path that cannot name anything.
 _NOTHING = numbered("ENOENT ENOTDIR ENAMETOOLONG ELOOP")
 # Half-written files, and locks that were never taken.
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial|\.lock-[0-9a-f]{8}")
@@ -52,7 +52,7 @@ def join(folder: str | os.PathLike, *names: str) -> str:
 
 
 class Status(NamedTuple):
-    """What a file system knows about a path.
+    """The properties of a path in its file system.
 
     Attributes:
         is_folder: bool.
@@ -68,26 +68,25 @@ class Status(NamedTuple):
 
 
 def status(path: str | os.PathLike) -> Status | None:
-    """Returns what is known about a path, None if there is nothing.
+    """Returns the status of a path, None if nothing is there.
 
-    Raises:
-        DataError: If that cannot be found out.
+    Raises `DataError` if this cannot be determined.
     """
     if "\0" in os.fspath(path):
         return None
     with _reaching(path):
         try:
             if is_remote(path):
-                found = gfile(path).stat(os.fspath(path))
-                return Status(found.is_directory, True, found.length, found.mtime_nsec)
-            found = repeated(os.stat, path)
+                entry = gfile(path).stat(os.fspath(path))
+                return Status(entry.is_directory, True, entry.length, entry.mtime_nsec)
+            entry = repeated(os.stat, path)
         except OSError as e:
             if e.errno in _NOTHING:
                 return None
             raise
-    is_regular = stat.S_ISREG(found.st_mode)
-    is_folder = stat.S_ISDIR(found.st_mode)
-    return Status(is_folder, is_regular, found.st_size, found.st_mtime_ns)
+    is_regular = stat.S_ISREG(entry.st_mode)
+    is_folder = stat.S_ISDIR(entry.st_mode)
+    return Status(is_folder, is_regular, entry.st_size, entry.st_mtime_ns)
 
 
 def exists(path: str | os.PathLike) -> bool:
@@ -97,15 +96,14 @@ def exists(path: str | os.PathLike) -> bool:
 
 def is_folder(path: str | os.PathLike) -> bool:
     """Returns whether `path` is a folder; see `status`."""
-    found = status(path)
-    return found is not None and found.is_folder
+    known_status = status(path)
+    return known_status is not None and known_status.is_folder
 
 
 def list_folder(path: str | os.PathLike) -> list[str]:
     """Returns the sorted names of the files and folders in a folder.
 
-    Raises:
-        DataError: If there is no such folder, or it cannot be read.
+    Raises `DataError` if there is no such folder, or it cannot be read.
     """
     with _reaching(path):
         if is_remote(path):
@@ -118,9 +116,8 @@ def list_folder(path: str | os.PathLike) -> list[str]:
 def make_folder(path: str | os.PathLike) -> None:
     """Creates a folder and its parents, unless they exist.
 
-    Raises:
-        UsageError: If it cannot be created.
-        DataError: If the disk is full or fails.
+    Raises `UsageError` if it cannot be created, and `DataError` if the disk is full or
+    fails.
     """
     try:
         if is_remote(path):
@@ -142,8 +139,7 @@ def make_folder(path: str | os.PathLike) -> None:
 def read_bytes(path: str | os.PathLike) -> bytes:
     """Returns the content of a file.
 
-    Raises:
-        DataError: If the file is missing, a folder, or cannot be read.
+    Raises `DataError` if the file is missing, a folder, or cannot be read.
     """
     if is_remote(path):
         with reading(path) as file:
@@ -155,11 +151,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Returns the content of a UTF-8 file.
-
-    Raises:
-        DataError: If the file cannot be read or is not UTF-8.
-    """
+    """Returns the content of a UTF-8 file, or raises `DataError`."""
     data = read_bytes(path)
     try:
         return data.decode("utf-8-sig")
@@ -168,12 +160,10 @@ def read_text(path: str | os.PathLike) -> str:
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-    """Returns the lines of a UTF-8 file without white space around them.
+    """Returns the lines of a UTF-8 file without surrounding white space.
 
-    Only line feeds and carriage returns end a line, not all that Unicode has for it.
-
-    Raises:
-        DataError: As `read_text`.
+    Only line feeds and carriage returns end a line, not Unicode's other line breaks.
+    Raises `DataError` like `read_text`.
     """
     return [line.strip() for line in re.split(r"\r\n?|\n", read_text(path))]
 
@@ -181,8 +171,7 @@ def read_lines(path: str | os.PathLike) -> list[str]:
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
-    Raises:
-        DataError: If the file cannot be read, or holds anything but a JSON object.
+    Raises `DataError` if the file cannot be read, or holds anything but a JSON object.
     """
     text = read_text(path)
     try:
@@ -197,7 +186,7 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def from_json(text: str | bytes) -> Any:
-    """Returns the value of JSON text; raises a ValueError for any that is not."""
+    """Returns the value of JSON text; raises ValueError if it is invalid."""
     try:
         return json.loads(text)
     except RecursionError as e:
@@ -205,11 +194,9 @@ def from_json(text: str | bytes) -> Any:
 
 
 def to_json(value: Any, **options) -> str:
-    """Returns a value as JSON, which has no numbers but finite ones: others are null.
+    """Returns a value as JSON, in which numbers that are not finite become null.
 
-    Args:
-        value: What JSON may hold.
-        **options: As for `json.dumps`.
+    `options` are those of `json.dumps`.
     """
     try:
         return json.dumps(value, allow_nan=False, **options)
@@ -226,10 +213,9 @@ def _finite(value: Any) -> Any:
 
 
 def read_record(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns the object in a JSON file, empty if the file is missing or damaged.
+    """Returns the object in a JSON file; empty if the file is missing or damaged.
 
-    Raises:
-        DataError: If the file cannot be read.
+    Raises `DataError` if the file cannot be read.
     """
     if not exists(path):
         return {}
@@ -242,36 +228,25 @@ def read_record(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) -> None:
-    """Writes a file under its final name only when it is complete.
+    """Writes a file, which gets its final name only when it is complete.
 
-    Args:
-        path: str. Path of the file. Its folder must exist.
-        data: bytes. Content of the file.
-        overwrite: bool. Whether an existing file may be replaced.
-
-    Raises:
-        UsageError: If the file exists and may not be replaced, or its folder
-            cannot be written to.
-        DataError: If the disk is full or fails.
+    Its folder must exist. Raises `UsageError` if the file exists and may not be
+    replaced, or its folder cannot be written to, and `DataError` if the disk is full or
+    fails.
     """
     if not overwrite and exists(path):
         raise UsageError(f"{path}: exists already; give another name, or overwrite it")
-    # Several processes may write the same small file: each gets its own temporary.
+    # Several processes may write the same small file: each has its own temporary file.
     with open_atomically(path, suffix=f"{uuid.uuid4().hex[:8]}.partial") as file:
         file.write(data)
 
 
 def check_new(name: str, path: str, overwrite: bool) -> None:
-    """Checks, before the work is done, that a file can be written.
+    """Raises `UsageError`, before the work is done, if a file cannot be written.
 
-    Args:
-        name: str. The flag or argument that named it, for the error.
-        path: str. The file; empty for no file.
-        overwrite: bool. Whether an existing file may be replaced.
-
-    Raises:
-        UsageError: If the file exists and may not be replaced, or its folder does not
-            exist or is read-only.
+    The file exists and may not be replaced, or its folder does not exist or is
+    read-only. `name` is the flag or argument that named the file, for the error; an
+    empty path stands for no file.
     """
     require(
         not path or overwrite or not exists(path),
@@ -292,7 +267,7 @@ def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> No
 
 
 def is_leftover(name: str) -> bool:
-    """Returns whether a file is what a killed `write_bytes` leaves behind."""
+    """Returns whether a file is a leftover of a killed `write_bytes`."""
     return bool(_LEFTOVER.fullmatch(name))
 
 
@@ -317,17 +292,13 @@ def open_atomically(
 ) -> Iterator[IO[bytes]]:
     """Opens a temporary file that is renamed to `path` when the block has succeeded.
 
-    If anything fails inside the block, a full disk included, neither a half-written
-    `path` nor the temporary file remains.
+    If anything fails inside the block, including by a full disk, neither a half-written
+    `path` nor the temporary file remains. Raises `DataError` if the disk is full or
+    fails.
 
     Args:
-        path: str. Path of the file. Its folder must exist.
         suffix: str. Ending of the temporary file's name. With a fixed suffix, the
             temporary file of a killed process is overwritten by the next attempt.
-        error: type. Raised if the folder cannot be written to.
-
-    Raises:
-        DataError: If the disk is full or fails.
     """
     path = os.fspath(path)
     if is_remote(path):
@@ -351,12 +322,10 @@ def open_atomically(
 def unwritable(
     path: str | os.PathLike, error: OSError, kind: type[Exception] = UsageError
 ) -> Exception:
-    """Returns the error that says why a file or folder cannot be written.
+    """Returns the error that explains why a file or folder cannot be written.
 
-    Args:
-        path: str. What was to be written, under the name that the user knows.
-        error: OSError.
-        kind: type. What to return if the path is wrong; otherwise a `DataError`.
+    `path` is the name that the user knows. The error is of the given kind if the path
+    is wrong, otherwise a `DataError`.
     """
     reason = reason_of(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -371,9 +340,8 @@ def open_binary(
 ) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Opens a local or remote file in a binary mode, "rb" or "wb".
 
-    Raises:
-        OSError: If it cannot be opened; a remote file may say so when it is read, or
-            at the end of the block that writes it.
+    Raises `OSError` if it cannot be opened; for a remote file, perhaps only when it is
+    read, or at the end of the block that writes it.
     """
     if is_remote(path):
         return (RemoteReader if mode == "rb" else sending)(os.fspath(path))
@@ -382,11 +350,7 @@ def open_binary(
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-    """Opens a file to read bytes from it inside the block.
-
-    Raises:
-        DataError: If an `OSError` says that it cannot be read.
-    """
+    """Opens a file to read bytes inside the block; raises `DataError` on failure."""
     try:
         with open_binary(path) as file:
             yield file
@@ -401,11 +365,7 @@ def _unreadable(path: str | os.PathLike, error: OSError) -> DataError:
 
 
 def digest_of(path: str | os.PathLike) -> dict[str, int | str]:
-    """Returns the size in bytes and the sha256 of a file.
-
-    Raises:
-        DataError: If the file cannot be read.
-    """
+    """Returns the size in bytes and the sha256 of a file, or raises `DataError`."""
     with reading(path) as f:
         sha256 = hashlib.file_digest(f, "sha256").hexdigest()
         return {"size": f.tell(), "sha256": sha256}
@@ -421,24 +381,21 @@ def tree(root: str | os.PathLike) -> list[str]:
 
     Links to folders are left out: they may lead in a circle.
     """
-    found = []
+    paths = []
     for name in list_folder(root):
         inner = join(root, name)
         if not is_folder(inner):
-            found.append(name)
+            paths.append(name)
         elif not os.path.islink(inner):
-            found += [f"{name}/{below}" for below in tree(inner)]
-    return sorted(found)
+            paths += [f"{name}/{below}" for below in tree(inner)]
+    return sorted(paths)
 
 
 def rename(source: str, target: str) -> None:
     """Renames a file, replacing an existing `target`; or a local folder.
 
-    A power cut afterwards does not undo it.
-
-    Raises:
-        OSError: If it cannot be renamed.
-        DataError: If it was renamed, but a power cut may undo it.
+    A power cut afterwards does not undo it. Raises `OSError` if it cannot be renamed,
+    and `DataError` if it was renamed but a power cut may undo it.
     """
     try:
         if is_remote(target):
@@ -457,21 +414,13 @@ def rename(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file if it exists.
-
-    Raises:
-        OSError: If it cannot be removed.
-    """
+    """Removes a file if it exists; raises `OSError` if it cannot be removed."""
     with contextlib.suppress(FileNotFoundError):
         gfile(path).remove(path) if is_remote(path) else repeated(os.remove, path)
 
 
 def remove_tree(path: str) -> None:
-    """Removes a file, or a folder with all that is in it, if it exists.
-
-    Raises:
-        OSError: If it cannot be removed.
-    """
+    """Removes a file, or a folder with its content, if it exists."""
     if not is_folder(path):
         remove(path)
         return
@@ -480,7 +429,7 @@ def remove_tree(path: str) -> None:
 
 
 def remove_empty_folder(path: str | os.PathLike) -> None:
-    """Removes a folder if it exists and nothing is in it."""
+    """Removes a folder if it exists and is empty."""
     if not is_remote(path):
         with contextlib.suppress(OSError):
             os.rmdir(path)
@@ -490,7 +439,7 @@ def remove_empty_folder(path: str | os.PathLike) -> None:
 
 @contextlib.contextmanager
 def _reaching(path: str | os.PathLike) -> Iterator[None]:
-    """Turns what a file system that cannot be reached raises into a `DataError`."""
+    """Converts an `OSError` of a file system that cannot be reached to `DataError`."""
     try:
         yield
     except OSError as e:

@@ -2,9 +2,9 @@
 
 A local folder is written under a temporary name and renamed. Remote file systems cannot
 rename folders: there the files are written to a local temporary folder and uploaded,
-and the file `INCOMPLETE` exists as long as the upload has not finished. What replaces a
+and the file `INCOMPLETE` exists until the upload has finished. The replacement of a
 complete remote folder is uploaded twice, first into a folder inside it, so that one of
-both copies is complete at any moment.
+the two copies is complete at any moment.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from albert_tf.storage import files
 from albert_tf.storage.calls import as_os_error
 
 MANIFEST = "manifest.json"
-# Lists the files of an upload, from before its first file until after its last.
+# Lists the files of an upload; exists from before its first file until after its last.
 INCOMPLETE = "INCOMPLETE"
-# The first copy of what replaces a remote folder; complete if `INCOMPLETE` lists it.
+# First copy of a remote folder's replacement; complete if `INCOMPLETE` lists it.
 _STAGE = re.compile(r"\.new-[0-9a-f]{8}")
 # The files that may define a folder's tokenizer; the first that exists is its
 # vocabulary. The others belong to one of them.
@@ -37,8 +37,8 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-# What this package writes into model folders; a folder with any other file in it is
-# never replaced.
+# Names that this package writes into model folders; a folder with any other file in it
+# is never replaced.
 OWN_NAMES = frozenset(
     f"""
     {MANIFEST} config.json model.safetensors spiece.model 30k-clean.model tokenizer.json
@@ -52,15 +52,13 @@ OWN_NAMES = frozenset(
 
 
 class DamagedError(DataError):
-    """A folder is not what its manifest says."""
+    """A folder does not match its manifest."""
 
 
 class FolderWriter:
-    """Writes the files of a folder.
+    """Writes the files of an existing local folder.
 
-    Args:
-        path: str. An existing local folder. Code that writes files by itself, such as
-            TensorFlow's, may write them here.
+    Code that writes files by itself, such as TensorFlow's, may write them to `path`.
     """
 
     def __init__(self, path: str):
@@ -96,18 +94,17 @@ def writing(
 ) -> Iterator[FolderWriter]:
     """Yields a `FolderWriter` whose files appear under `path` once all are written.
 
-    Args:
-        path: str. The folder to write, local or remote.
-        overwrite: bool. Whether an existing folder may be replaced.
-        own_names: Collection. Names that a folder to be replaced may contain.
-        last: str. Name of the file that is uploaded last: the one that readers of the
-            format wait for.
-
     Of several processes that write the same folder without `overwrite`, one succeeds.
 
+    Args:
+        own_names: Collection. Names that a folder to be replaced may contain.
+        last: str. Name of the file that is uploaded last, for which readers of the
+            format wait.
+
     Raises:
-        UsageError: If the folder exists, even only since now, and may not be replaced.
-        DataError: If the upload fails. A remote folder may then not be complete (see
+        UsageError: If the folder exists, even since a moment ago, and may not be
+            replaced.
+        DataError: If the upload fails. A remote folder may then be incomplete (see
             `is_complete`); another attempt replaces it, even without `overwrite`.
     """
     path = os.fspath(path).rstrip("/")
@@ -132,7 +129,7 @@ def writing(
             _replace(temporary, path)
         else:
             try:
-                files.rename(temporary, path)  # refused if a folder with files is there
+                files.rename(temporary, path)  # fails if a folder with files is there
             except OSError as e:
                 if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
@@ -145,11 +142,11 @@ def writing(
 
 
 def _named(error: Exception, temporary: str, path: str) -> Exception:
-    """Returns an error without the temporary's name, which would mean nothing."""
+    """Returns an error that names the path instead of the temporary folder."""
     if isinstance(error, DataError | UsageError):
         return type(error)(str(error).replace(temporary, path))
     full = os.strerror(errno.ENOSPC)
-    if full in str(error):  # also from libraries with errors of their own
+    if full in str(error):  # also from libraries with their own errors
         return files.unwritable(path, OSError(errno.ENOSPC, full))
     try:
         with as_os_error():
@@ -161,7 +158,7 @@ def _named(error: Exception, temporary: str, path: str) -> Exception:
 
 
 def _sync(path: str) -> None:
-    """Waits until a local folder is on the disk, with all that is in it."""
+    """Waits until a local folder, with its content, is on the disk."""
     for folder, _, names in os.walk(path):
         for name in [*names, ""]:
             files.sync(os.path.join(folder, name))
@@ -170,8 +167,8 @@ def _sync(path: str) -> None:
 def _replace(temporary: str, path: str) -> None:
     """Renames a complete local folder to its final name.
 
-    An existing folder of that name is removed once the new one is in place, and kept
-    if that fails. `tidy` puts it back if the process is killed in between.
+    An existing folder of that name is removed once the new one is in place, and put
+    back if that fails. `tidy` puts it back if the process is killed in between.
     """
     if not files.exists(path):
         files.rename(temporary, path)
@@ -185,36 +182,32 @@ def _replace(temporary: str, path: str) -> None:
         if files.exists(temporary):
             files.rename(old, path)
         raise
-    # A folder with `.old-` in its name is whole at any moment.
+    # A folder with `.old-` in its name is complete at any moment.
     files.rename(old, temporary)
     shutil.rmtree(temporary, ignore_errors=True)
 
 
 def leftovers(path: str | os.PathLike) -> list[str]:
-    """Returns the paths of what `writing` leaves of a folder if it is killed.
+    """Returns the paths that `writing` leaves behind if it is killed.
 
-    They may also be those of a process that is writing the folder now.
+    They may also belong to a process that is writing the folder now.
     """
     names = files.list_folder(path) if files.is_folder(path) else []
     inside = [n for n in names if _STAGE.fullmatch(n) or files.is_leftover(n)]
-    found = [files.join(path, name) for name in inside]
+    paths = [files.join(path, name) for name in inside]
     if not files.is_remote(path):
         parent, name = os.path.split(os.path.abspath(path))
         ours = rf"\.{re.escape(name)}\.(tmp|old)-[0-9a-f]{{8}}"
         names = files.list_folder(parent) if files.is_folder(parent) else []
-        found += [os.path.join(parent, n) for n in names if re.fullmatch(ours, n)]
-    return found
+        paths += [os.path.join(parent, n) for n in names if re.fullmatch(ours, n)]
+    return paths
 
 
 def tidy(path: str | os.PathLike) -> None:
-    """Puts a folder back whose replacement was killed, and removes what that left.
+    """Restores a folder whose replacement was killed, and removes leftovers.
 
-    Args:
-        path: str. The folder. The caller holds a lock that everybody holds who writes
-            this folder.
-
-    Raises:
-        DataError: If a remote folder cannot be written.
+    The caller must hold a lock that every writer of this folder holds. Raises
+    `DataError` if a remote folder cannot be written.
     """
     restore(path)
     # Otherwise, an old folder next to it may be the only copy.
@@ -225,16 +218,16 @@ def tidy(path: str | os.PathLike) -> None:
 
 
 def restore(path: str | os.PathLike) -> None:
-    """Puts a folder back whose replacement was killed; see `tidy`."""
+    """Restores a folder whose replacement was killed; see `tidy`."""
     path = os.fspath(path)
-    found = leftovers(path)
+    paths = leftovers(path)
     if files.is_remote(path):
         listed = _read_marker(path)
-        whole = [left for left in found if os.path.basename(left) in listed]
+        whole = [left for left in paths if os.path.basename(left) in listed]
         if whole:
             upload(whole[0], path)
     elif not files.exists(path):
-        old = [left for left in found if ".old-" in os.path.basename(left)]
+        old = [left for left in paths if ".old-" in os.path.basename(left)]
         if len(old) == 1:
             files.rename(old[0], path)
 
@@ -249,27 +242,21 @@ def upload(
     last: str = MANIFEST,
     own_names: Collection[str] = OWN_NAMES,
 ) -> None:
-    """Copies a local folder to a remote one, in place of what it held before.
+    """Copies a complete local folder to a remote one, replacing its earlier content.
 
-    Of two uploads at once the later one goes on, and the other stops at its next file.
-    Only a file that both copy in the same moment may be of either; then the folder does
-    not match its manifest.
+    Of two concurrent uploads the later one continues, and the other stops at its next
+    file. A file that both copy at the same moment may come from either; then the folder
+    does not match its manifest. Raises `UsageError` if another process has started to
+    upload the same folder, and `DataError` if the upload fails.
 
     Args:
-        local: str. The complete local folder.
-        target: str. The remote folder.
-        last: str. Name of the file that is copied last.
         own_names: Collection. Names of files and folders in `target` that are removed
-            first. Those of an interrupted upload are removed too, and no others.
-
-    Raises:
-        UsageError: If another process has begun to upload the same folder.
-        DataError: If the upload fails.
+            first, together with files of an interrupted upload, but no others.
     """
     local = os.fspath(local)
     names = sorted(files.tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
-    # Listed like a file, though no file has this name.
+    # Listed like a file, although no file has this name.
     token = f".upload-{uuid.uuid4().hex}"
     interrupted = _read_marker(target)
     stages = set(filter(_STAGE.fullmatch, interrupted))
@@ -309,7 +296,7 @@ def upload(
             "again"
         ) from e
     finally:
-        # What a marker lists is needed.
+        # Stages that a marker lists are still needed.
         with contextlib.suppress(OSError, DataError):
             for stage in stages if not files.exists(marker) else ():
                 files.remove_tree(files.join(target, stage))
@@ -319,15 +306,10 @@ def upload(
 def adding(path: str, last: Collection[str] = ()) -> Iterator[FolderWriter]:
     """Yields a `FolderWriter` whose files join those of a folder once all are written.
 
-    They replace files of the same name one by one, each of which is whole at any
-    moment. The caller holds a lock that everybody holds who writes this folder.
-
-    Args:
-        path: str. The folder, local or remote.
-        last: Collection. Names of the files that appear at the end, in this order.
-
-    Raises:
-        DataError: If a file cannot be written.
+    They replace files of the same name one by one, each of which is complete at any
+    moment. The caller must hold a lock that every writer of this folder holds. The
+    files in `last` appear at the end, in this order. Raises `DataError` if a file
+    cannot be written.
     """
     order, remote = {name: i for i, name in enumerate(last)}, files.is_remote(path)
     token = uuid.uuid4().hex[:8]
@@ -354,7 +336,7 @@ def adding(path: str, last: Collection[str] = ()) -> Iterator[FolderWriter]:
 
 
 def is_complete(path: str | os.PathLike) -> bool:
-    """Returns whether a folder exists, is not empty, and is not half uploaded."""
+    """Returns whether a folder exists, is not empty, and is completely uploaded."""
     if not files.is_folder(path):
         return False
     names = files.list_folder(path)
@@ -362,15 +344,10 @@ def is_complete(path: str | os.PathLike) -> bool:
 
 
 def verify(path: str | os.PathLike) -> set[str]:
-    """Compares the files of a folder with its manifest.
+    """Compares the files of a folder with its manifest; returns the names in it.
 
-    Returns:
-        The names that the manifest lists.
-
-    Raises:
-        DamagedError: If the folder is half uploaded, there is no manifest, a file is
-            missing, or its size or digest differs.
-        DataError: If a file cannot be read.
+    Raises `DamagedError` if the folder is half uploaded, there is no manifest, a file
+    is missing, or its size or digest differs, and `DataError` if a file cannot be read.
     """
     if files.exists(files.join(path, INCOMPLETE)):
         raise DamagedError(f"{path}: incomplete, its upload was interrupted; repeat it")
@@ -406,7 +383,7 @@ def check_free(
     overwrite: bool = False,
     own_names: Collection[str] = OWN_NAMES,
 ) -> None:
-    """Raises UsageError if a folder exists and `writing` may not replace it."""
+    """Raises `UsageError` if a folder exists and `writing` may not replace it."""
     if not files.exists(path):
         return
     if not files.is_folder(path):
@@ -434,7 +411,7 @@ def _read_marker(path: str | os.PathLike) -> frozenset[str]:
     data = files.read_bytes(marker)
     try:
         return frozenset({INCOMPLETE, *map(str, files.from_json(data))})
-    except (ValueError, TypeError):  # damaged: vouches for itself alone
+    except (ValueError, TypeError):  # damaged: it vouches only for itself
         return frozenset({INCOMPLETE})
 
 

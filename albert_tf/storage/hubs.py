@@ -3,9 +3,9 @@
 Only a name with a prefix, `hf://owner/name` or `kaggle://owner/model/keras/variation`,
 is ever looked up. Hugging Face's oldest models had no owner; the hub forwards a name
 without one, such as `hf://albert-base-v2`, to the present owner's repository. The hubs'
-own libraries, imported on use, keep what they download in caches and read their
-settings from environment variables (`HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`,
-`HF_ENDPOINT`; `KAGGLEHUB_CACHE`, `KAGGLE_API_TOKEN`).
+own libraries, imported on use, cache their downloads and read their settings from
+environment variables (`HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`, `HF_ENDPOINT`;
+`KAGGLEHUB_CACHE`, `KAGGLE_API_TOKEN`).
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from albert_tf.storage import folders
 HUGGING_FACE = "hf://"
 KAGGLE = "kaggle://"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-# Asked for where there are no others: of this pickle only tensors are read.
+# Requested if there are no others: only tensors are read from this pickle.
 TORCH_WEIGHTS = "pytorch_model.bin"
-# What a Hugging Face repository is asked for: no file that could run code.
+# Files requested from a Hugging Face repository: none of them could run code.
 SAFE_FILES = (
     *WEIGHTS,
     *folders.TOKENIZER_FILES,
@@ -39,7 +39,7 @@ _REQUEST = re.compile(r"\d{3} (Client|Server) Error")
 
 
 class Download(NamedTuple):
-    """A model that lies in the cache of a hub's library.
+    """A model in the cache of a hub's library.
 
     Attributes:
         folder: str. The local folder with its files.
@@ -58,15 +58,14 @@ def is_name(path: str) -> bool:
 def download(name: str) -> Download:
     """Downloads a model, unless the cache has it.
 
+    Raises `UsageError` if the name is malformed, or the hub's library is not installed,
+    and `DataError` if the model cannot be downloaded or has no file that is safe to
+    read.
+
     Args:
         name: str. `hf://owner/name`, or `hf://name` for a model that the hub knows
             without its owner, each with or without `@revision`; or
             `kaggle://owner/model/keras/variation`, which a version may follow.
-
-    Raises:
-        UsageError: If the name is malformed, or the hub's library is not installed.
-        DataError: If the model cannot be downloaded or has no file that is safe to
-            read.
     """
     if name.startswith(KAGGLE):
         return _from_kaggle(name)
@@ -74,7 +73,7 @@ def download(name: str) -> Download:
 
 
 def check_upload(name: str) -> None:
-    """Raises a UsageError if nothing can be uploaded under a name."""
+    """Raises `UsageError` if nothing can be uploaded under a name."""
     repository, revision = _parse(name) if name.startswith(HUGGING_FACE) else ("", None)
     fits = "/" in repository and revision is None
     require(fits, "push_to: expected hf://owner/name", name)
@@ -82,22 +81,12 @@ def check_upload(name: str) -> None:
 
 
 def upload(folder: str, name: str, message: str) -> str:
-    """Uploads the files of a folder in one commit.
+    """Uploads the files of a folder, without inner folders, in one commit.
 
     A repository that does not exist is created as a private one. Files of an earlier
-    model that the folder does not have are removed from it, and no others.
-
-    Args:
-        folder: str. A local folder without inner folders.
-        name: str. `hf://owner/name`.
-        message: str. Message of the commit.
-
-    Returns:
-        The name with the new commit.
-
-    Raises:
-        UsageError: If the name is malformed, or the library is not installed.
-        DataError: If the upload fails.
+    model that are not in the folder are removed from it, but no others. Returns the
+    name with the new commit. Raises `UsageError` if the name is malformed, or the
+    library is not installed, and `DataError` if the upload fails.
     """
     check_upload(name)
     hub = _hugging_face(name)
@@ -116,8 +105,8 @@ def upload(folder: str, name: str, message: str) -> str:
 
 def _parse(name: str) -> tuple[str, str | None]:
     match = _HF_NAME.fullmatch(name.removeprefix(HUGGING_FACE))
-    rule = f"{name}: expected hf://owner/name or hf://name, and perhaps @revision"
-    require(match is not None and ".." not in name, rule)
+    expected = f"{name}: expected hf://owner/name or hf://name, and perhaps @revision"
+    require(match is not None and ".." not in name, expected)
     return match[1], match[2]
 
 
@@ -149,32 +138,27 @@ def _from_hugging_face(name: str, repository: str, revision: str | None) -> Down
             )
             if not set(wanted).isdisjoint(os.listdir(folder)):
                 break
-    rule = f"{name}: has neither {WEIGHTS[0]} nor {TORCH_WEIGHTS}"
-    require(not set(wanted).isdisjoint(os.listdir(folder)), rule, error=DataError)
+    expected = f"{name}: has neither {WEIGHTS[0]} nor {TORCH_WEIGHTS}"
+    require(not set(wanted).isdisjoint(os.listdir(folder)), expected, error=DataError)
     return Download(folder, f"{HUGGING_FACE}{repository}@{os.path.basename(folder)}")
 
 
 @contextlib.contextmanager
 def _one_line(name: str, hint: str):
-    """Turns what huggingface_hub raises into one line.
-
-    Args:
-        name: str. What the user gave.
-        hint: str. What to do, or to know, if the hub fails.
-    """
+    """Converts errors of huggingface_hub to one line, with a hint if the hub fails."""
     from huggingface_hub import errors
 
     try:
         yield
     except errors.HFValidationError as e:
         raise UsageError(f"{name}: {_line(e)}") from None
-    # The library passes on all that its HTTP client and the disk raise.
+    # The library passes on any error of its HTTP client and the disk.
     except Exception as e:
         status = getattr(getattr(e, "response", None), "status_code", None)
         if status in (401, 403):
             hint = "set HF_TOKEN to a token that may do this"
-        known = status == 404 or isinstance(e, errors.LocalEntryNotFoundError)
-        hint = "" if known else f"; {hint}"
+        is_clear = status == 404 or isinstance(e, errors.LocalEntryNotFoundError)
+        hint = "" if is_clear else f"; {hint}"
         raise DataError(f"{name}: {_line(e)}{hint}") from None
 
 
@@ -187,9 +171,9 @@ def _line(error: BaseException) -> str:
 
 def _from_kaggle(name: str) -> Download:
     handle = name.removeprefix(KAGGLE)
-    rule = f"{name}: expected kaggle://owner/model/keras/variation or "
-    rule += "kaggle://owner/model/keras/variation/version"
-    require(_KAGGLE_NAME.fullmatch(handle) and ".." not in handle, rule)
+    expected = f"{name}: expected kaggle://owner/model/keras/variation or "
+    expected += "kaggle://owner/model/keras/variation/version"
+    require(_KAGGLE_NAME.fullmatch(handle) and ".." not in handle, expected)
     # kagglehub logs to stdout, where commands write their results.
     with contextlib.redirect_stdout(sys.stderr):
         try:
@@ -202,7 +186,7 @@ def _from_kaggle(name: str) -> Download:
                 handler.stream = sys.stderr
         try:
             folder = kagglehub.model_download(handle)
-        # The library passes on all that its HTTP client and the disk raise.
+        # The library passes on any error of its HTTP client and the disk.
         except Exception as e:
             raise DataError(f"{name}: {_kaggle_reason(e)}") from None
     version = os.path.basename(folder)

@@ -1,6 +1,6 @@
 """Keeps two processes from writing one run folder at the same time.
 
-The locks of the filelock package are those of one host, and know no buckets.
+The filelock package's locks work on one host only, and not in buckets.
 """
 
 import contextlib
@@ -27,24 +27,19 @@ _WRITTEN_WITHIN = 0.5
 def locked(folder: str | os.PathLike) -> Iterator[None]:
     """Holds the lock of a folder inside a `with` statement.
 
-    The lock is a file that names this host and process, and is written again every
-    minute. The lock of a process of this host that no longer runs is taken over at
-    once, that of another host when it has not been renewed for ten minutes, so a run
+    The lock is a file that names this host and process, and is rewritten every minute.
+    The lock of a process of this host that no longer runs is taken over at once, and
+    the lock of another host when it has not been renewed for ten minutes, so that a run
     that was killed can be resumed.
 
-    On a local file system a free lock is taken by one process only: the file is created
-    exclusively. In a bucket, two processes that start within the same moment may both
-    get it, because TensorFlow's file systems cannot create a file only if it does not
-    exist. So may two machines that have mounted a bucket which does not keep that
-    promise (s3fs), and, anywhere, two that take over the same stale lock. One that
-    starts later is refused. Hosts of the same name, as containers may have, are taken
-    for one host.
-
-    Args:
-        folder: str. An existing folder.
-
-    Raises:
-        UsageError: If another process holds the lock.
+    On a local file system only one process obtains a free lock, because the file is
+    created exclusively. In a bucket, two processes that start at the same moment may
+    both obtain it, because TensorFlow's file systems cannot create a file only if it
+    does not exist. The same holds for two machines with a mounted bucket that does not
+    keep that promise (s3fs), and, anywhere, for two processes that take over the same
+    stale lock. A process that starts later is rejected. Hosts of the same name, as
+    containers may have, count as one host. The folder must exist. Raises `UsageError`
+    if another process holds the lock.
     """
     path = files.join(folder, LOCK_FILE)
     owner = {
@@ -72,13 +67,8 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
 def locked_workplace(folder: str | os.PathLike) -> Iterator[None]:
     """Holds the lock of a folder of unfinished work inside a `with` statement.
 
-    The folder is created if need be, and removed at the end if nothing is left in it.
-
-    Args:
-        folder: str.
-
-    Raises:
-        UsageError: If another process holds the lock, or the folder cannot be created.
+    The folder is created if necessary, and removed at the end if it is empty. Raises
+    `UsageError` if another process holds the lock, or the folder cannot be created.
     """
     files.make_folder(folder)
     try:
@@ -89,16 +79,16 @@ def locked_workplace(folder: str | os.PathLike) -> Iterator[None]:
 
 
 def check_free(folder: str | os.PathLike) -> None:
-    """Raises a UsageError, before work begins, if another process holds a folder."""
+    """Raises `UsageError`, before work starts, if another process holds a folder."""
     path = files.join(folder, LOCK_FILE)
     if files.exists(path):
         _check_stale(path, socket.gethostname())
 
 
 def _renew(path: str, owner: dict[str, Any], ended: threading.Event) -> None:
-    """Writes a lock again and again, as long as it belongs to its owner."""
+    """Rewrites a lock periodically, as long as it belongs to its owner."""
     while not ended.wait(_RENEWED_AFTER):
-        # A full disk, say, is reported by the code that writes something that matters.
+        # Errors such as a full disk are reported by code that writes important data.
         with contextlib.suppress(DataError, UsageError):
             if files.read_record(path).get("id") != owner["id"]:
                 return
@@ -134,7 +124,7 @@ def _owner_of(path: str) -> dict[str, Any]:
 
 
 def _check_stale(path: str, host: str) -> None:
-    """Checks that the process that wrote a lock has ended, as far as can be known."""
+    """Raises `UsageError` unless the writer of a lock has ended, as far as known."""
     owner = _owner_of(path)
     process = owner.get("process")
     if owner and owner.get("host") != host:
@@ -153,7 +143,7 @@ def _refuse(path: str, owner: dict[str, Any]) -> None:
 
 
 def _is_running(process: int, owner: dict[str, Any]) -> bool:
-    """Returns whether a process of this host still is the one that wrote a lock."""
+    """Returns whether a process of this host still is the writer of a lock."""
     started = owner.get("started")
     try:
         os.kill(process, 0)
@@ -165,14 +155,14 @@ def _is_running(process: int, owner: dict[str, Any]) -> bool:
 
 
 def _text(owner: dict[str, Any]) -> str:
-    # Not the time of the file, which some file systems do not know.
+    # Not the time of the file, which some file systems do not record.
     return json.dumps({**owner, "renewed": time.time()}) + "\n"
 
 
 def _start_time(process: int) -> str:
-    """Returns when a process started, in ticks, or "" where that is not known.
+    """Returns the start time of a process in ticks, or "" if it is unknown.
 
-    The number of a process that has ended may be given to another one.
+    The number of a process that has ended may be reused.
     """
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8") as file:

@@ -21,32 +21,25 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int) -> bytes:
-    """Returns what precedes the length of a length-delimited field."""
+    """Returns the bytes before the length of a length-delimited field."""
     return varint(number << 3 | _DELIMITED)
 
 
 def delimited(number: int, content: bytes) -> bytes:
-    """Returns a length-delimited field: a string, bytes or an embedded message.
-
-    Args:
-        number: int. Number of the field in its message.
-        content: bytes. Value of the field.
-    """
+    """Returns a length-delimited field: a string, bytes or an embedded message."""
     return b"".join((tag(number), varint(len(content)), content))
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields the fields of a message as (number, value).
 
-    The value is an int for a varint and bytes for every other wire type.
-
-    Raises:
-        IndexError, ValueError: If the bytes are not a message.
+    The value is an int for a varint and bytes for every other wire type. Raises
+    IndexError or ValueError if the bytes are not a message.
     """
     at, end = 0, len(message)
     while at < end:
         key, at = _read_varint(message, at)
-        if key >> 32:  # Others ignore the upper bits and see another field.
+        if key >> 32:  # other parsers ignore the upper bits and see another field
             raise ValueError("the number of a field is too large")
         wire = key & 7
         if wire == _VARINT:
@@ -65,7 +58,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """Returns the value of the varint at a position, and the position behind it."""
+    """Returns the value of the varint at a position, and the position after it."""
     value = shift = 0
     while shift < 70:  # ten bytes; longer ones would take quadratic time
         octet = message[at]

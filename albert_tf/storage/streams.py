@@ -1,7 +1,8 @@
 """Reading and writing large files in pieces, on this machine or in a bucket.
 
-What `storage.files` does for small whole files, and paths of TensorFlow's checkpoints.
-Local paths use the standard library, so that worker processes need no TensorFlow.
+The counterpart of `storage.files` for large files, and paths of TensorFlow's
+checkpoints. Local paths use the standard library, so that worker processes need no
+TensorFlow.
 """
 
 import atexit
@@ -23,28 +24,25 @@ from albert_tf.storage import files
 from albert_tf.storage.calls import repeated
 
 _INDEX = re.compile(r"step-(\d+)\.index")
-# Bytes that are copied at a time.
+# Number of bytes that are copied at a time.
 _BLOCK = 1 << 24
-# What `escape` writes for one of these characters.
+# The form in which `escape` writes one of these characters.
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 
 def status(path: str) -> files.Status:
-    """Returns what is known about a file; a `DataError` if it does not exist."""
-    found = files.status(path)
-    if found is None:
+    """Returns the status of a file, or raises `DataError` if it does not exist."""
+    known_status = files.status(path)
+    if known_status is None:
         raise DataError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")
-    return found
+    return known_status
 
 
 def glob(pattern: str) -> list[str]:
     """Returns the sorted paths that match a pattern.
 
-    An existing path matches itself, with any characters in it. `**` stands for any
-    folders.
-
-    Raises:
-        DataError: If a folder in which to look cannot be read.
+    An existing path matches itself, with any characters in it. `**` matches any
+    folders. Raises `DataError` if a folder to search cannot be read.
     """
     if files.exists(pattern):
         return [pattern]
@@ -52,7 +50,7 @@ def glob(pattern: str) -> list[str]:
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    """Yields what matches; Python and TensorFlow pass over what does not answer."""
+    """Yields matches; Python and TensorFlow would skip folders that do not answer."""
     if not _is_magic(pattern):
         path = _ESCAPED.sub(r"\1", pattern)
         yield from [path] if not path or files.exists(path) else []
@@ -64,8 +62,8 @@ def _matching(pattern: str) -> Iterator[str]:
         elif not _is_magic(name):
             yield from _matching(files.join(escape(parent), name))
         elif files.is_folder(parent or "."):
-            for found in _visible(parent, name):
-                yield files.join(parent, found)
+            for match in _visible(parent, name):
+                yield files.join(parent, match)
 
 
 def _visible(folder: str, pattern: str = "*") -> list[str]:
@@ -90,12 +88,10 @@ def escape(path: str) -> str:
 
 
 def literal(path: str) -> str:
-    """Returns a path of the same file, from which TensorFlow can read a checkpoint.
+    """Returns a path of the same file from which TensorFlow can read a checkpoint.
 
-    It looks for one as if the path were a pattern, and so finds none in `run[1]`.
-
-    Raises:
-        UsageError: If the path of a bucket has such characters.
+    TensorFlow interprets a path as a pattern, and therefore finds nothing in `run[1]`.
+    Raises `UsageError` if the path of a bucket has such characters.
     """
     if not set(path) & set("*?[\\"):
         return path
@@ -121,12 +117,10 @@ def _link_to(folder: str) -> str:
 def in_memory(prefix: str) -> Iterator[str]:
     """Copies a checkpoint into memory; yields the prefix of the copy.
 
-    After a single failed read, TensorFlow's reader says that the file is missing or
+    After a single failed read, TensorFlow's reader reports that the file is missing or
     damaged, leaves values out, or ends the process. The copy is made by calls that are
-    repeated, so that what TensorFlow says of it is true of the files.
-
-    Raises:
-        OSError: If a file cannot be read.
+    repeated, so that TensorFlow's reports are true of the files. Raises `OSError` if a
+    file cannot be read.
     """
     folder, base = os.path.split(prefix)
     copy = f"ram://{uuid.uuid4().hex}/copy"
@@ -157,11 +151,8 @@ def _copy(source: str, target: str) -> None:
 def write_atomically(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Opens a temporary file that is renamed to `path` when the block has succeeded.
 
-    The file that a killed process left behind is overwritten; see
-    `files.open_atomically`.
-
-    Raises:
-        DataError: If the disk is full or the folder cannot be written to.
+    The leftover of a killed process is overwritten; see `files.open_atomically`. Raises
+    `DataError` if the disk is full or the folder cannot be written to.
     """
     return files.open_atomically(path, error=DataError)
 
@@ -169,15 +160,13 @@ def write_atomically(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
 def find_checkpoints(folder: str | os.PathLike) -> dict[int, str]:
     """Returns the prefixes of the complete checkpoints in a folder, the latest first.
 
-    The files themselves are listed, not TensorFlow's file `checkpoint`, which may
-    be damaged. TensorFlow moves the index into place after everything else.
-
-    Args:
-        folder: str. Folder of checkpoints; may be missing.
+    The files themselves are listed, not TensorFlow's file `checkpoint`, which may be
+    damaged. TensorFlow moves the index into place after everything else. The folder
+    may be missing.
 
     Returns:
         dict: prefixes such as `folder/step-20` by step.
     """
     names = files.list_folder(folder) if files.is_folder(folder) else []
-    steps = [int(found[1]) for found in map(_INDEX.fullmatch, names) if found]
+    steps = [int(match[1]) for match in map(_INDEX.fullmatch, names) if match]
     return {n: files.join(folder, f"step-{n}") for n in sorted(steps, reverse=True)}

@@ -7,11 +7,9 @@ if TYPE_CHECKING:
 
 
 def templates(folder: str, **options: Any) -> "jinja2.Environment":
-    """Returns the templates in a folder; jinja2 is imported when the first is needed.
+    """Returns the templates in a folder of `albert_tf`; imports jinja2 on use.
 
-    Args:
-        folder: str. The folder in `albert_tf`, such as "reports".
-        **options: Options of `jinja2.Environment` that differ from those of plain text.
+    `options` of `jinja2.Environment` replace the options for plain text.
     """
     import jinja2
 

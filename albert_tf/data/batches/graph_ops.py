@@ -26,7 +26,7 @@ class Calls:
         self._last = float("-inf")
 
     def run(self, function: Callable, arguments: Sequence):
-        """Returns what a function returns."""
+        """Returns the result of a function, and records that it ran."""
         with self._lock:
             self._running += 1
         try:
@@ -37,7 +37,7 @@ class Calls:
                 self._last = time.monotonic()
 
     def wait(self) -> None:
-        """Returns once no data set is at work: its buffer is full. At most 10 s."""
+        """Waits until no data set is at work, its buffer being full; at most 10 s."""
         end = time.monotonic() + _MAX_SECONDS
         while time.monotonic() < end and not self._is_quiet():
             time.sleep(0.02)
@@ -55,9 +55,9 @@ atexit.register(_CALLS.wait)
 def python_op(function: Callable, inputs: Sequence[tf.Tensor], output_types):
     """Returns the outputs of a function of arrays, as `tf.numpy_function` does.
 
-    The operation counts as one without state: under `deterministic`, TensorFlow runs a
-    data set with stateful operations one batch at a time, and only when the batch is
-    asked for. So the outputs must depend on the inputs alone.
+    The operation is declared stateless: under `deterministic`, TensorFlow runs a data
+    set with stateful operations one batch at a time, and only when the batch is asked
+    for. The outputs must therefore depend on the inputs alone.
     """
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, only slow
@@ -70,15 +70,10 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], output_types):
 def shuffled(rows, size: int, seed: int):
     """Returns the place of each row of the endless stream in its epoch's permutation.
 
-    The order is computed, not stored.
-
-    Args:
-        rows: int64 `[n]`. Consecutive numbers.
-        size: int. N.
-        seed: int. Seed of the permutations.
+    The order is computed, not stored. `rows` is int64 `[n]`, consecutive numbers.
 
     Returns:
-        int64 `[n]` numbers in `[0, N)`, and int64 `[n]` epochs.
+        int64 `[n]` numbers in `[0, size)`, and int64 `[n]` epochs.
     """
     epochs, places = rows // size, rows % size
     num_epochs = (rows.shape[0] - 1) // size + 2

@@ -28,12 +28,12 @@ _FEW_EXAMPLES = 32
 
 @dataclasses.dataclass(frozen=True)
 class PackPlan:
-    """Which lengths share a row.
+    """The lengths that share a row.
 
     Attributes:
         lengths: int32 `[N]`. Lengths of the examples.
         slots: int32 `[N]`. The same lengths, row after row.
-        row_starts: int64 `[R + 1]`. Where the slots of each row start.
+        row_starts: int64 `[R + 1]`. Index of the first slot of each row.
         max_seq_length: int. T.
         max_examples_per_row: int. K.
         max_predictions_per_row: int. P.
@@ -78,7 +78,7 @@ class PackPlan:
             assignments: list. For each row, the assignment of its epoch.
 
         Returns:
-            int64 `[M]` examples row after row, and int64 `[B]` their number per row.
+            int64 `[M]` examples row after row, and the number in each row, int64 `[B]`.
         """
         starts, ends = self.row_starts[rows], self.row_starts[rows + 1]
         parts = zip(starts, ends, assignments, strict=True)
@@ -96,8 +96,6 @@ def make_plan(
 
     Args:
         lengths: int32 `[N]`, each in `[1, T]`.
-        config: `MaskingConfig`. Determines how many tokens of an example are masked.
-        max_seq_length: int. T.
         max_examples_per_row: int or None. K; None for the smallest of 32, 64, ... that
             needs at most 0.2% more rows than no limit.
     """
@@ -133,15 +131,10 @@ def _enough_examples(counts: list[int], capacity: int) -> int:
 def _best_fit(
     counts: list[int], capacity: int, most: int
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Does best fit decreasing, for all examples of a length at once.
+    """Applies best fit decreasing to all examples of a length at once.
 
-    Args:
-        counts: list. Number of examples of length 0, 1, ...
-        capacity: int. T.
-        most: int. K.
-
-    Returns:
-        list. Pairs (lengths in a row, number of such rows).
+    `counts` holds the numbers of examples of length 0, 1, ... Returns pairs (lengths
+    in a row, number of such rows).
     """
     open_rows: list[list] = [[] for _ in range(capacity + 1)]  # by room left
     done = []
@@ -180,8 +173,6 @@ def pack_batch(
     Args:
         batch: dict. M examples of an unpacked data set, padded to any length.
         counts: int64 `[B]`. Number of consecutive examples in each row; can be 0.
-        plan: `PackPlan`. Determines T, P and K.
-        pad_id: int. Padding of `token_ids`.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 = padding,
@@ -237,25 +228,19 @@ def pack_batch(
     return packed
 
 
-def _join_rows(rows, counts, values, kept, width: int, padding: int = 0):
-    """Keeps some values of each example and joins those of a row.
+def _join_rows(rows, counts, values, selected, width: int, padding: int = 0):
+    """Joins the values `[M, n]` selected from the examples of each row, `[B, width]`.
 
     Args:
         rows: int32 `[M]`. Row of each example, ascending.
-        counts: int64 `[B]`. Number of examples of each row.
-        values: `[M, n]`. Values of each example.
-        kept: bool `[M, n]`. Which of them to keep.
-        width: int. Width of the result.
-        padding: int. Fills the rows.
-
-    Returns:
-        `[B, width]`.
+        counts: int64 `[B]`. Number of examples in each row.
+        selected: bool `[M, n]`. Whether a value is to be joined.
     """
-    kept_in_row = tf.math.unsorted_segment_sum(
-        tf.reduce_sum(tf.cast(kept, tf.int32), axis=1), rows, tf.size(counts)
+    sizes = tf.math.unsorted_segment_sum(
+        tf.reduce_sum(tf.cast(selected, tf.int32), axis=1), rows, tf.size(counts)
     )
     ragged = tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(values, kept), kept_in_row, validate=False
+        tf.boolean_mask(values, selected), sizes, validate=False
     )
     dense = ragged.to_tensor(default_value=padding, shape=[None, width])
     return tf.ensure_shape(dense, [counts.shape[0], width])

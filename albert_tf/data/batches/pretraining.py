@@ -48,7 +48,7 @@ def make_pretraining_dataset(
         pattern: str or Sequence. Records of `create_pretraining_data`: a path, a glob,
             a comma-separated list of them or a sequence.
         global_batch_size: int. Rows per step, over all pipelines.
-        start_step: int. The first step; batches are those of a run from step 0.
+        start_step: int. The first step; a run from step 0 has the same batches.
         is_training: bool. Whether to shuffle endlessly instead of one pass.
         num_input_pipelines: int. Number of processes that share each batch.
         input_pipeline_id: int. Which of them this one is, from 0.
@@ -88,39 +88,29 @@ class PretrainingData:
     """Records, ours or the original's, as batches; rows are packed by one plan.
 
     Iterate inside `with reader.data_errors():` to get errors in the content as
-    `DataError`.
+    `DataError`. Raises `UsageError` if the arguments do not fit together, and
+    `DataError` if the records do not fit them.
 
     Args:
-        pattern: str or Sequence. A path, a glob, a comma-separated list of them or a
-            sequence.
-        tokenizer: `AlbertTokenizer` or `VocabInfo`. The tokenizer of the records.
         max_seq_length: int. T.
-        seed: int. Seed of the order and the masks.
         max_predictions_per_seq: int or None. P, the maximum number of masked tokens per
-            example, which must be that of records with masks. By default, theirs, or
-            the most that `masking` without a maximum masks of T tokens.
-        masking: `MaskingConfig`. What to mask; ALBERT's by default. Its
-            `max_predictions_per_seq` is replaced by the argument. Records of the
-            original keep their masks.
+            example, which must equal P of records with masks. By default, P of such
+            records, or the most that `masking` without a maximum masks of T tokens.
+        masking: `MaskingConfig`. ALBERT's by default. Its `max_predictions_per_seq` is
+            replaced by the argument. Records of the original keep their masks.
         packing: bool. Whether to put several examples into one row (see the module
             `packing`). N then counts rows, and P becomes the largest sum of
             predictions in a row.
         sample_draws: bool. Whether batches have numbers from which a model draws
             replacements of the masked tokens.
-        type_vocab_size: int or None. Number of segments of the model, by which
-            segments are checked; None does not check them.
+        type_vocab_size: int or None. Segments are checked against it unless None.
 
     Attributes:
-        records: `RecordSet`. The records.
         num_rows: int. Rows of one pass over the records.
         summary: str. The number of rows, and how full they are if packed.
-        keeps_masks: bool. Whether the masks are those in the records, so that
-            `masking` has no effect.
-        warning: str. That less is masked than `masking` says, or "".
-
-    Raises:
-        UsageError: If the arguments do not fit together.
-        DataError: If the records do not fit them.
+        keeps_masks: bool. Whether the records already contain masks, so that `masking`
+            has no effect.
+        warning: str. States that less is masked than `masking` asks for, or "".
     """
 
     def __init__(
@@ -192,9 +182,8 @@ class PretrainingData:
 
         Args:
             global_batch_size: int. B, the number of rows per step over all pipelines.
-            start_step: int. The first step. Batches are those that a run from step 0
+            start_step: int. The first step; its batch is the one that a run from step 0
                 would see there.
-            is_training: bool. Whether to shuffle endlessly instead of one pass.
             num_input_pipelines: int. n, the number of processes that share each global
                 batch.
             input_pipeline_id: int. j; this process gets rows `[j*B/n, (j+1)*B/n)`.
@@ -212,8 +201,8 @@ class PretrainingData:
             f"global_batch_size must be a positive multiple of {num_input_pipelines=}",
             global_batch_size,
         )
-        rule = f"input_pipeline_id must be in [0, {pipelines})"
-        require(0 <= input_pipeline_id < pipelines, rule, input_pipeline_id)
+        expected = f"input_pipeline_id must be in [0, {pipelines})"
+        require(0 <= input_pipeline_id < pipelines, expected, input_pipeline_id)
         require(start_step >= 0, "start_step must not be negative", start_step)
         num_rows = global_batch_size // pipelines
 

@@ -29,7 +29,7 @@ _NUM_SAMPLED = 16
 
 @contextlib.contextmanager
 def data_errors() -> Iterator[None]:
-    """Turns errors raised while a data set is iterated back into `DataError`.
+    """Re-raises errors from iterating a data set as `DataError`.
 
     TensorFlow wraps an error that is raised inside a data set, and adds a traceback to
     its text.
@@ -50,22 +50,17 @@ def data_errors() -> Iterator[None]:
 class ExampleReader:
     """Reads and checks pretraining records, ours or the original's.
 
+    Raises `DataError` if the files do not match these arguments.
+
     Args:
-        pattern: str or Sequence. The files, as for `RecordSet`.
-        vocab: `VocabInfo`. Vocabulary of the tokenizer the records were made with.
-        max_seq_length: int. T. Longer examples are rejected; static examples must have
+        max_seq_length: int. Longer examples are rejected; static examples must have
             exactly this length.
-        max_predictions_per_seq: int or None. P, which static records must have; None
-            for that of the records.
+        max_predictions_per_seq: int or None. P of static records, by default as found.
         type_vocab_size: int or None. Number of segments, if they are checked.
 
     Attributes:
-        records: the `RecordSet`.
-        is_static: bool, whether the records hold masks and have a fixed length, as the
-            original's.
-
-    Raises:
-        DataError: If the files do not match these arguments.
+        is_static: bool. Whether the records hold masks and have a fixed length, as the
+            original's do.
     """
 
     def __init__(
@@ -89,8 +84,8 @@ class ExampleReader:
         kind = "masked record" if self.is_static else "record without masks"
         for name in map(features.record_name, self._names):
             known = ", ".join(sorted(first)) or "none"
-            rule = f"{where}: a {kind} needs the feature {name!r}, this one has {known}"
-            require(name in first, rule, error=DataError)
+            need = f"{where}: a {kind} needs the feature {name!r}, this one has {known}"
+            require(name in first, need, error=DataError)
         self._num_predictions = 0
         if self.is_static:
             length = len(first[features.INPUT_IDS].int64_list.value)
@@ -98,12 +93,12 @@ class ExampleReader:
             self._num_predictions = most
             if max_predictions_per_seq is None:
                 max_predictions_per_seq = most
-            for name, stored, given in (
+            for name, stored, wanted in (
                 ("max_seq_length", length, max_seq_length),
                 ("max_predictions_per_seq", most, max_predictions_per_seq),
             ):
-                rule = f"{where}: was written with {name}={stored}, which cannot be "
-                require(stored == given, f"{rule}changed", given, error=DataError)
+                need = f"{where}: was written with {name}={stored}, which cannot be "
+                require(stored == wanted, f"{need}changed", wanted, error=DataError)
         self._check_cards()
         sample = np.linspace(0, len(self.records) - 1, _NUM_SAMPLED).astype(np.int64)
         with tf.init_scope(), data_errors():
@@ -113,10 +108,10 @@ class ExampleReader:
         return len(self.records)
 
     def read(self, indices: tf.Tensor, pad_to_longest: bool = False) -> dict:
-        """Reads examples by their number, in a graph.
+        """Reads examples by their index, in a graph.
 
         Args:
-            indices: int64 `[n]`. Indices of the examples.
+            indices: int64 `[n]`.
             pad_to_longest: bool. Whether T is the longest of these n examples.
 
         Returns:
@@ -191,7 +186,7 @@ class ExampleReader:
         return tf.ensure_shape(serialized, indices.shape)
 
     def _limits(self) -> dict[str, int]:
-        """Returns what the values of a feature must be below, token ids first."""
+        """Returns exclusive upper bounds of features' values, token ids first."""
         limits = {
             features.TOKEN_IDS: self.vocab.vocab_size,
             features.SEGMENT_IDS: self._num_segments,
@@ -202,54 +197,51 @@ class ExampleReader:
         return {k: n for k, n in limits.items() if k in self._names and n}
 
     def _check(self, indices, counts, tokens, *others) -> np.ndarray:
-        """Raises a DataError that names the first bad example; returns `tokens`.
+        """Raises `DataError` naming the first bad example; returns `tokens`.
 
-        Args:
-            indices: int64 `[n]`. Indices of the examples.
-            counts: int64 `[features, n]`. Number of values of each feature.
-            tokens: int32 `[n, T]`. Values of the first feature with a limit.
-            *others: int32 `[n, ...]`. Values of the other ones.
+        `counts` is int64 `[features, n]`; `tokens` and the others are the values int32
+        `[n, ...]` of the features with a limit.
         """
         self._check_lengths(indices, counts[0])
-        for name, found in zip(self._names, counts, strict=True):
+        for name, sizes in zip(self._names, counts, strict=True):
             expected, words = counts[0], f"as many values as {features.INPUT_IDS}"
             if name in _MASKS:
                 expected = self._num_predictions
                 words = count_of(expected, "value")
             elif name == _LABELS:
                 expected, words = 1, "1 value"
-            rule = f"{features.record_name(name)} must have {words}"
-            self._check_each(found == expected, rule, indices, found)
+            need = f"{features.record_name(name)} must have {words}"
+            self._check_each(sizes == expected, need, indices, sizes)
         limits = self._limits().items()
         for (name, limit), values in zip(limits, (tokens, *others), strict=True):
             low, high = values.min(axis=1, initial=0), values.max(axis=1, initial=0)
-            rule = f"{features.record_name(name)} must be in [0, {limit})"
+            need = f"{features.record_name(name)} must be in [0, {limit})"
             if name == features.SEGMENT_IDS:  # where a model has no embedding for them
-                rule += ", the model's type_vocab_size"
+                need += ", the model's type_vocab_size"
             fits = (low >= 0) & (high < limit)
-            self._check_each(fits, rule, indices, np.where(low < 0, low, high))
+            self._check_each(fits, need, indices, np.where(low < 0, low, high))
         return tokens
 
     def _check_lengths(self, indices, lengths) -> None:
         least = self.max_seq_length if self.is_static else 1
-        rule = f"{features.INPUT_IDS} must have {least} values"
+        need = f"{features.INPUT_IDS} must have {least} values"
         if not self.is_static:
-            rule = f"an example must have 1 to max_seq_length={self.max_seq_length} "
-            rule += "tokens (set --max_seq_length as for create_pretraining_data)"
+            need = f"an example must have 1 to max_seq_length={self.max_seq_length} "
+            need += "tokens (set --max_seq_length as for create_pretraining_data)"
         fits = (lengths >= least) & (lengths <= self.max_seq_length)
-        self._check_each(fits, rule, indices, lengths)
+        self._check_each(fits, need, indices, lengths)
 
-    def _check_each(self, fits, rule: str, indices, values) -> None:
+    def _check_each(self, fits, need: str, indices, values) -> None:
         if not np.all(fits):
             first = int(np.argmin(fits))
-            self._fail(rule, indices[first], values[first])
+            self._fail(need, indices[first], values[first])
 
-    def _fail(self, rule: str, index: int, value: int):
+    def _fail(self, need: str, index: int, value: int):
         path, number = self.records.locate(int(index))
-        raise DataError(f"{path}: record {number}: {rule}, received {value}")
+        raise DataError(f"{path}: record {number}: {need}, received {value}")
 
     def _check_cards(self) -> None:
-        """Compares the files with their data cards."""
+        """Raises `DataError` if the files do not agree with their data cards."""
         counts = self.records.counts()
         for folder in sorted({os.path.dirname(path) for path in counts}):
             path = os.path.join(folder, card.CARD_NAME)
@@ -260,8 +252,8 @@ class ExampleReader:
                 tokenizer = content["tokenizer"]["sha256"]
                 shards = card.shard_sizes(content)
             except (ValueError, KeyError, TypeError, AttributeError):
-                rule = f"{path}: must be a data card with tokenizer.sha256"
-                raise DataError(rule) from None
+                message = f"{path}: must be a data card with tokenizer.sha256"
+                raise DataError(message) from None
             if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "
@@ -278,9 +270,9 @@ class ExampleReader:
 
 
 def _is_framed(payload: bytes) -> bool:
-    """Returns whether this can be an Example: one field 1 that spans all bytes.
+    """Returns whether the bytes can be an Example: a single field 1 that spans them.
 
-    TensorFlow's parser does not report which record it failed at.
+    TensorFlow's parser does not report the record that it failed at.
     """
     try:
         return (
@@ -291,7 +283,7 @@ def _is_framed(payload: bytes) -> bool:
 
 
 def _dense(values: tf.RaggedTensor, width: int | None, padding: int = 0) -> tf.Tensor:
-    """Returns `[n, width]`, int32 for integers; too large ones stay out of range."""
+    """Returns `[n, width]`, int32 for integers, clipped to its range."""
     if values.dtype == tf.int64:
         low, high = tf.int32.min, tf.int32.max
         values = values.with_flat_values(

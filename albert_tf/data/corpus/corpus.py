@@ -50,15 +50,15 @@ _LINE_COUNTS = {
     "rows_without_text": "lines_without_text",
 }
 FORMATS = ("auto", *formats.LAYOUTS)
-# Documents of more characters are rare, except where documents are not told apart.
+# Longer documents, in characters, are rare unless documents are not separated.
 _LONG = 1 << 20
-# Formats with rows, and the names that `ColumnReader` has for them.
+# Formats with rows, and their names in `ColumnReader`.
 _ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSettings(LayoutSettings, ReadingSettings):
-    """How the files of a corpus are written, and where the text is in them.
+    """The format of the files of a corpus, and the place of the text in them.
 
     Attributes:
         input_format: Format of the files; gzip is recognized. lines: one sentence per
@@ -74,7 +74,7 @@ class CorpusSettings(LayoutSettings, ReadingSettings):
 
     @property
     def options(self) -> dict:
-        """Arguments of `Corpus` besides its inputs."""
+        """Arguments of `Corpus` other than its inputs."""
         names = [field.name for field in dataclasses.fields(CorpusSettings)]
         return {name: getattr(self, name) for name in names}
 
@@ -92,22 +92,18 @@ class Source(NamedTuple):
 class Corpus:
     """Documents of all inputs in a fixed order, read as a stream.
 
+    Raises `DataError` if no file matches, one cannot be read, or a TFDS set is not
+    prepared and may not be downloaded, and `UsageError` if an argument is invalid.
+
     Args:
         inputs: str. See the module's docstring.
-        input_format: str. One of `FORMATS`, for all files.
         source_temperature: float or None. See `sources.read_sources`.
         **options: Other fields of `CorpusSettings`.
 
     Attributes:
-        sources: list of `Source`.
         named: dict. `NamedSource` by name; empty if the inputs have no names.
         counts: Counter. What was skipped or cut; complete once everything is read.
         sha256: dict. Source name -> hex digest of its bytes on disk, once read.
-
-    Raises:
-        DataError: If no file matches, one cannot be read, or a TFDS set is not
-            prepared and may not be downloaded.
-        UsageError: If an argument is invalid.
     """
 
     def __init__(
@@ -138,7 +134,7 @@ class Corpus:
         return fresh
 
     def documents(self, only: Iterable[int] | None = None) -> Iterator[RawDocument]:
-        """Yields the documents of all sources, or of those numbered in `only`."""
+        """Yields the documents of all sources, or of the sources numbered in `only`."""
         for k in range(len(self.sources)) if only is None else only:
             source = self.sources[k]
             is_split = source.format == "lines"
@@ -157,8 +153,8 @@ class Corpus:
         if self.named:
             parts = [(i, name) for name, s in self.named.items() for i in s.inputs]
         for part, named in parts:
-            rule = "--input_file: a TOML file of sources must be the only input"
-            require(not part.endswith(".toml"), rule, part)
+            expected = "--input_file: a TOML file of sources must be the only input"
+            require(not part.endswith(".toml"), expected, part)
             kind = part.partition(":")[0]
             is_file, matches = kind not in ("tfds", "docstrings"), [part]
             if is_file:
@@ -175,8 +171,8 @@ class Corpus:
                 is_new = path not in names
                 self.counts["inputs_repeated"] += is_file and not is_new
                 _, other = names.setdefault(path, (kind, named))
-                rule = f"input_file: {path}: must be in one source"
-                require(other == named, rule, other, named, error=DataError)
+                expected = f"input_file: {path}: must be in one source"
+                require(other == named, expected, other, named, error=DataError)
         require(names, "input_file: must name an input", inputs)
         return [
             self._source(path, kind)._replace(part_of=named)
@@ -189,32 +185,34 @@ class Corpus:
         if kind == "tfds":
             prepared_folder(name, self.settings.tfds_data_dir, self.settings.download)
             return Source(name, kind, 0)
-        found = files.status(name)
-        if not found or not found.is_regular:
+        status = files.status(name)
+        if not status or not status.is_regular:
             # A pipe is empty after its format was detected, or a run was killed.
             raise DataError(f"{name}: must be a regular file, write it to one")
         kind = formats.detect_format(name) if kind == "auto" else kind
-        return Source(name, kind, found.size, found.modified)
+        return Source(name, kind, status.size, status.modified)
 
     def _warn_of_length(self, source: Source) -> None:
-        """Warns once that a document may be several."""
+        """Warns once that a document may consist of several."""
         if self._warns:
             self._warns = False
             logging.warning(
                 "%s: has a document of more than %s characters; read as "
                 "--input_format=%s (%s), give another one if documents are set apart "
                 "otherwise",
-                *(source.name, f"{_LONG:,}", source.format),
+                source.name,
+                f"{_LONG:,}",
+                source.format,
                 formats.LAYOUTS[source.format],
             )
 
     def _log_formats(self) -> None:
-        """Logs which formats were detected, so that a wrong one is seen at once."""
-        found: dict[str, list[str]] = {}
+        """Logs the detected formats, so that a wrong one is noticed at once."""
+        detected: dict[str, list[str]] = {}
         for source in self.sources:
             if source.format in FORMATS:
-                found.setdefault(source.format, []).append(source.name)
-        for kind, names in found.items():
+                detected.setdefault(source.format, []).append(source.name)
+        for kind, names in detected.items():
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
             layout = formats.LAYOUTS[kind]
             if kind in formats.PLAIN:
@@ -235,7 +233,7 @@ class Corpus:
         return self._file_texts(source)
 
     def _file_texts(self, source: Source) -> Iterator[str | None]:
-        """Yields the texts of a file, and keeps the digest of its bytes."""
+        """Yields the texts of a file, and records the digest of its bytes."""
         name, kind, settings = *source[:2], self.settings
         is_lines = kind not in _ROW_FORMATS
         most = formats.MAX_LINE_BYTES if is_lines else MAX_ROW_BYTES
@@ -252,7 +250,7 @@ class Corpus:
             layout |= {"exact": [field], "raw": True, "may_be_empty": True}
             reader = ColumnReader(name, [field], bad=bad, text=stream, **layout)
             yield from formats.read_rows(reader, field, bad)
-            # As the data card calls them.
+            # The names of the data card.
             names = _LINE_COUNTS if kind == "jsonl" else {}
             for reason, number in bad.counts.items():
                 self.counts[names.get(reason, reason)] += number
@@ -262,7 +260,7 @@ class Corpus:
         self._check_unchanged(source, size, sha256)
 
     def _check_unchanged(self, source: Source, size: int, sha256: str) -> None:
-        """Keeps the digest of a file, which must be as it was when it was found."""
+        """Records the digest of a file, and checks that the file has not changed."""
         name = source.name
         self.sha256[name] = sha256
         if size != source.size:
@@ -279,8 +277,7 @@ def open_corpus(
 ) -> Iterator[list[str]]:
     """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
 
-    Raises:
-        DataError: If an input is missing or cannot be read, or all are empty.
+    Raises `DataError` if an input is missing or cannot be read, or all are empty.
     """
     language = check_language(language)
     corpus = Corpus(inputs, input_format, **options)
@@ -298,7 +295,7 @@ def _docstring_limit(name: str) -> int | None:
     if not option:
         return None
     key, _, value = option.partition("=")
-    known = key == "max_bytes" and value.isdigit()
-    rule = "input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>'"
-    require(known, rule, name)
+    fits = key == "max_bytes" and value.isdigit()
+    expected = "input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>'"
+    require(fits, expected, name)
     return int(value)

@@ -1,14 +1,14 @@
 """The embedded corpus: the docstrings of the standard library and installed packages.
 
 English prose that exists on every machine that can run this package: about 29,000
-docstrings besides TensorFlow's. Source files are read, never imported. A document is
-one docstring, because its sentences form a coherent text and those of different
-functions do not. Left out are docstrings of fewer than `MIN_CHARS` characters of prose,
-repeated ones, doctest lines (`>>>`, `...` and the output up to a blank line), fenced
-code, section headings (`Args:`, or underlined), directives (`.. note::`) and, of roles
-such as ``:func:`name` ``, the role. Items of a list are separate paragraphs. The
-standard library comes first, then packages by name, so that a limit on the size gives
-the same text on equal installations.
+docstrings in addition to TensorFlow's. Source files are read, never imported. A
+document is one docstring: its sentences form a coherent text, whereas sentences of
+different functions do not. The following are left out: docstrings of fewer than
+`MIN_CHARS` characters of prose, repeated ones, doctest lines (`>>>`, `...` and the
+output up to a blank line), fenced code, section headings (`Args:`, or underlined),
+directives (`.. note::`) and, of roles such as ``:func:`name` ``, the role. Items of a
+list are separate paragraphs. The standard library comes first, then packages by name,
+so that a limit on the size gives the same text on equal installations.
 """
 
 import ast
@@ -29,7 +29,7 @@ _ROLE = re.compile(r":[\w:+-]+:(?=`)")
 _ITEM = re.compile(r"(?:[-*•+]|\d+[.)])\s|:?[\w*`]+(?: \w+)?(?: \([^)]*\))?: ")
 # Up to the next triple-quoted string, skipping comments and other strings. The last
 # alternatives make every search end where the next one can start. Quantifiers are not
-# possessive, which Python has wrong before 3.11.5.
+# possessive, because Python before 3.11.5 implements them incorrectly.
 _STRING = re.compile(
     r"""
     (?:[^"'\#]+
@@ -61,11 +61,9 @@ def source_files() -> list[str]:
 
 
 def read_docstrings(paths: list[str], max_bytes: int | None) -> Iterator[list[str]]:
-    """Yields the prose of docstrings, each a list of paragraphs.
+    """Yields the prose of docstrings in files, each a list of paragraphs.
 
-    Args:
-        paths: list. Python source files; those that are not UTF-8 are skipped.
-        max_bytes: int or None. Maximum number of bytes of prose (UTF-8); None for all.
+    Files that are not UTF-8 are skipped. At most `max_bytes` of prose are yielded.
     """
     seen: set[bytes] = set()
     used = 0
@@ -116,7 +114,7 @@ def prose(docstring: str) -> list[str]:
 def _docstrings(path: str) -> Iterator[str]:
     """Yields the docstrings of one source file, in order.
 
-    They are found by their quotes, which takes a tenth of the time of parsing.
+    Docstrings are located by their quotes, which takes a tenth of the time of parsing.
     """
     try:
         with open(path, "rb") as file:
@@ -143,7 +141,7 @@ def _docstrings(path: str) -> Iterator[str]:
 
 
 def _opens_body(source: str, end: int) -> bool:
-    """Returns whether the line at `end` opens a module, a class or a function."""
+    """Returns whether the line at `end` opens a module, class or function body."""
     while end > 0:
         start = source.rfind("\n", 0, end - 1) + 1
         line = source[start:end].strip()

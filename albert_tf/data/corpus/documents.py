@@ -1,10 +1,9 @@
-"""Documents as they were read, their sentences, and which ones were read before.
+"""Documents as they were read, their sentences, and detection of duplicates.
 
-The rules for sentences are those of `sentencex` (Wikimedia's segmenter for about 300
-languages: abbreviations by language, quotes and brackets kept whole, `。！？` without
-spaces; an unknown language falls back to a related one, or else to English). It splits
-about 10 MB of text per second on one core, so that tokenization remains the slower
-step.
+Sentences are split by `sentencex` (Wikimedia's segmenter for about 300 languages, with
+abbreviations by language, unbroken quotes and brackets, and `。！？` without spaces; an
+unknown language falls back to a related one, or else to English). It splits about
+10 MB of text per second on one core, so that tokenization remains the slower step.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ import sentencex
 
 from albert_tf.errors import require
 
-# Later documents are compared only with the first different ones up to this number.
+# Later documents are compared only with this many of the first distinct ones.
 MAX_REMEMBERED = 1_000_000
 DIGEST_BYTES = 8
 _EMPTY = b"\xff" * DIGEST_BYTES
@@ -26,8 +25,8 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9-]+)?")
 class RawDocument(NamedTuple):
     """A document as it was read, before it is split into sentences.
 
-    (source, number) identifies it for any number of processes: random choices
-    made for a document depend only on these two.
+    (source, number) identifies it for any number of processes: random choices made for
+    a document depend only on these two.
     """
 
     source: int  # index of the source, from 0
@@ -38,7 +37,7 @@ class RawDocument(NamedTuple):
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Returns the key of the first piece of the document that it belongs to."""
+        """Returns the key of the first piece of the same document."""
         return self.source, self.number - self.piece
 
 
@@ -54,28 +53,21 @@ def document_sentences(document: RawDocument, language: str) -> list[str]:
 
 
 def check_language(language: str) -> str:
-    """Returns `language` if it has the form of a language code.
-
-    Raises:
-        UsageError: If it has not.
-    """
-    known = _LANGUAGE.fullmatch(language)
-    require(known, "language: expected a code such as 'en' or 'zh'", language)
+    """Returns `language`, or raises `UsageError` if it is not a language code."""
+    match = _LANGUAGE.fullmatch(language)
+    require(match, "language: expected a code such as 'en' or 'zh'", language)
     return language
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """Splits a paragraph into sentences.
 
-    White space is collapsed to single spaces, also across lines. Only white space is
-    lost: the joined sentences contain every other character in order.
+    White space, including line breaks, is collapsed to single spaces. Nothing else is
+    lost: the joined sentences contain every other character in order. No sentence is
+    empty.
 
     Args:
-        text: str. Running text.
         language: str. ISO 639 code.
-
-    Returns:
-        The sentences, none of them empty.
     """
     text = " ".join(text.split())
     if not text:
@@ -118,17 +110,13 @@ class DuplicateCounter:
         self.is_complete = True
 
     def filter(self, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
-        """Counts documents, and yields those to keep."""
+        """Counts documents, and yields the ones to keep."""
         for document in documents:
             if self.is_new(document_digest(document)) or not self._drop:
                 yield document
 
     def is_new(self, digest: bytes) -> bool:
-        """Returns whether a document was not seen before; remembers and counts it.
-
-        Args:
-            digest: bytes. Result of `document_digest`.
-        """
+        """Returns whether a digest is new; remembers it, or counts the repetition."""
         slot = int.from_bytes(digest, "little") % self._slots
         size = DIGEST_BYTES
         while (present := self._table[size * slot : size * (slot + 1)]) != _EMPTY:

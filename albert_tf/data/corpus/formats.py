@@ -1,8 +1,8 @@
 """Finds the format of a file, and reads the formats of a corpus.
 
-A reader takes lines, or a column of a table, and yields texts (sentences for
-`lines`, paragraphs still to be split for the other formats) and None where a document
-ends. Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
+A reader takes lines, or a column of a table, and yields texts (sentences for `lines`,
+paragraphs still to be split for the other formats), and None at the end of each
+document. Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
 """
 
 import json
@@ -16,7 +16,7 @@ from albert_tf.tables.columns import BadRows, did_you_mean
 from albert_tf.tables.reader import ColumnReader, whole_characters
 from albert_tf.tables.text_stream import TextStream, split_lines
 
-# A longer line is cut at white space, so that one line of 500 MB needs no memory.
+# A longer line is cut at white space, so that memory stays bounded.
 MAX_LINE_BYTES = 1 << 20
 # A longer document is split.
 DOCUMENT_CHARS = 1 << 18
@@ -25,9 +25,9 @@ _PARAGRAPH_CHARS = 8192
 _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
 _SAMPLE = 1 << 16
-# A line of more characters was not wrapped.
+# A longer line, in characters, was not wrapped.
 _UNWRAPPED = 200
-# How each format tells documents apart.
+# The way each format separates documents.
 LAYOUTS = {
     "lines": "a sentence per line, an empty line between documents",
     "paragraph_lines": "a paragraph per line, an empty line between documents",
@@ -35,17 +35,17 @@ LAYOUTS = {
     "wikiextractor": "a document per <doc>",
     **dict.fromkeys(("jsonl", "parquet", "table"), "a document per row"),
 }
-# Rows in memory at once, each perhaps a book.
+# Rows held in memory at once; each may be a whole book.
 _ROWS = 64
 _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
 _JSON_START = re.compile(r'\[?\s*\{\s*"')
 _TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
-# Stops that end a sentence whatever follows; what begins one: a capital, or a letter
-# of a script without small ones.
+# Stops that end a sentence whatever follows, and characters that begin one: a capital,
+# or a letter of a script without letter case.
 _STOPS = "。！？।؟۔։።။។"
 _START = r"[^\W\d_a-zß-öø-ÿά-ώа-џ]"
-# Text split into tokens, such as WikiText's, has blanks before the punctuation too.
+# In tokenized text, such as WikiText's, a blank also precedes the punctuation.
 _INNER_END = re.compile(
     rf"[^\W\d_A-Z]{{3}}[.!?][\"'”’)]* +[\"'“‘(„«¿¡]*{_START}|[{_STOPS}] *\w"
     rf"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(„«¿¡]* ?{_START}"
@@ -56,10 +56,8 @@ _ENDS = tuple(f".!?:;…{_STOPS}")
 def detect_format(path: str) -> str:
     """Returns the format of a file, judged by its first 64 KiB.
 
-    The module `corpus` describes the rule.
-
-    Raises:
-        DataError: If the file cannot be read or decompressed, or is not text.
+    The module `corpus` describes the heuristics. Raises `DataError` if the file cannot
+    be read or decompressed, or is not text.
     """
     sample = next(TextStream(path).blocks(_SAMPLE), b"")
     if sample.startswith(b"PAR1"):
@@ -112,13 +110,13 @@ def _layout_of(lines: list[str]) -> str:
 def group_documents(
     texts: Iterator[str | None], counts: Counter, max_chars: int = DOCUMENT_CHARS
 ) -> Iterator[tuple[list[str], int]]:
-    """Collects what a reader yields into documents.
+    """Groups the output of a reader into documents.
 
-    A document of more than `max_chars` characters is split into several documents, so
-    that memory stays bounded; "documents_cut" counts the splits.
+    A document of more than `max_chars` characters is split into several, so that memory
+    stays bounded; "documents_cut" counts the splits.
 
     Yields:
-        The texts of a document, and its index among the pieces of one that was split.
+        The texts of a document, and its index among the pieces of a split document.
     """
     document: list[str] = []
     length = piece = 0
@@ -148,9 +146,9 @@ def read_whole_lines(lines: Iterator[str]) -> Iterator[str | None]:
 
 
 def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
-    """Reads ordinary text: lines of a paragraph are joined, blank lines end it.
+    """Reads ordinary text: lines of a paragraph are joined, and a blank line ends it.
 
-    Two or more blank lines end the document, as does the end of the file.
+    Two or more blank lines, or the end of the file, end the document.
     """
     current: list[str] = []
     length = blank = 0
@@ -179,7 +177,7 @@ PLAIN["paragraphs"] = read_paragraphs
 
 
 def count_in_sample(path: str, kind: str) -> int:
-    """Returns the number of documents in what `detect_format` looks at."""
+    """Returns the number of documents in the sample that `detect_format` examines."""
     sample = next(TextStream(path).blocks(_SAMPLE), b"").decode(errors="ignore")
     texts = PLAIN[kind](split_lines([sample]))
     return sum(not piece for _, piece in group_documents(texts, Counter()))
@@ -225,14 +223,9 @@ def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
 def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str | None]:
     """Reads the strings of a column of a table, JSON Lines or Parquet as documents.
 
-    Args:
-        reader: `ColumnReader`. Its text may hold halves of surrogate pairs.
-        column: str.
-        bad: `BadRows`. What to do with rows without text.
-
-    Raises:
-        UsageError: If pyarrow is needed and not installed.
-        DataError: If the file is damaged, or not JSON Lines and has no such column.
+    `text` of the reader may hold halves of surrogate pairs; `bad` handles rows without
+    text. Raises `UsageError` if pyarrow is needed and not installed, and `DataError` if
+    the file is damaged, or not JSON Lines and has no such column.
     """
     for rows in reader.portions(_ROWS):
         for number, text in enumerate(rows.values[column]):
@@ -253,14 +246,7 @@ def read_tfds(
 ) -> Iterator[str | None]:
     """Reads the texts of the training split of a TFDS data set, in stored order.
 
-    Args:
-        name: str. For example `tfds:wikipedia/20230601.en`.
-        field: str. Feature with the text.
-        data_dir: str. See `tfds_source.prepared_folder`.
-        bad: `BadRows`. What to do with rows that cannot be used.
-
-    Raises:
-        DataError: If the set is not prepared, or has no such feature.
+    Raises `DataError` if the set is not prepared, or has no such feature.
     """
     path = tfds_source.prepared_folder(name, data_dir, False)
     with tfds_source.opened(name, path, "train") as (_, rows):

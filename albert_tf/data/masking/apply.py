@@ -72,7 +72,6 @@ def choose(
         token_boundary: int32 `[B, T]`. 1 where a token starts a word.
         padding_mask: int32 `[B, T]`. 1 = a real token.
         keys: uint64 `[B]`, from `keyed_random.row_keys`.
-        config: `MaskingConfig`. What to choose.
         vocab: `VocabInfo`. Its special ids are not chosen, unless the rules say so.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
     """
@@ -82,9 +81,9 @@ def choose(
         table[[vocab.cls_id, vocab.sep_id, vocab.mask_id, vocab.pad_id]] = 1
     if config.rules == "albert_tf":  # the original also masks unknown tokens
         table[list(vocab.special_ids)] = 1
-    known = (token_ids >= 0) & (token_ids < vocab.vocab_size)  # others are an error
-    kinds = xp.lookup(xp.array(table, "int32"), xp.where(known, token_ids, 0))
-    maskable = real & known & (kinds == 0)
+    in_vocab = (token_ids >= 0) & (token_ids < vocab.vocab_size)  # else an error
+    kinds = xp.lookup(xp.array(table, "int32"), xp.where(in_vocab, token_ids, 0))
+    maskable = real & in_vocab & (kinds == 0)
     words, starts = _find_words(maskable, token_boundary, config, xp)
     ngrams = _find_ngrams(words, starts, maskable, keys, config, xp)
     ranked = _rank(words, ngrams, maskable, keys, xp)
@@ -137,7 +136,7 @@ def _find_ngrams(words, starts, maskable, keys, config, xp):
 
 
 def _rank(words, ngrams, maskable, keys, xp) -> _Ranked:
-    """Sorts the tokens of each row into the order they are considered in."""
+    """Sorts the tokens of each row into the order in which they are considered."""
     draws = keyed_random.draws(keys, keyed_random.NGRAM_ORDER, ngrams, xp)
     columns = xp.range(xp.num_columns(words))
     # The lowest bit of the draw decides from which side the budget cuts.
@@ -159,7 +158,7 @@ def _fill(ranked: _Ranked, budget, xp):
 
     Returns:
         chosen: bool `[B, T]` in ranked order.
-        left: int32 `[B]`, what remains of the budget.
+        left: int32 `[B]`, the rest of the budget.
     """
 
     def unfinished(chosen, left, taken):
@@ -184,14 +183,14 @@ def _fill(ranked: _Ranked, budget, xp):
 
 
 def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
-    """Chooses other words in rows whose budget can be filled better.
+    """Chooses other words in rows where they fill the budget better.
 
     A subset sum over the words in ranked order: `earliest[b, s]` is the rank at which
     the words so far first have a subset of s tokens. For words of 3, 2 and 2 tokens
     and a budget of 4, `_fill` takes the 3 and has 1 left. Here the sums reached are 0
     and 3 after the first word, 2 and 5 after the second, 4 (and 7) after the third:
     4 <= budget is better than 3, and walking back from 4 gives the second and the
-    third word. Does nothing in the usual case that a word of one token was left.
+    third word. Nothing changes in the usual case that a word of one token was left.
     """
     num_ranks = xp.num_columns(chosen)
     ranks, sums = xp.range(num_ranks), xp.range(most + 1)
@@ -199,7 +198,7 @@ def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
         ranked.words,
         xp.where(ranks + 1 < num_ranks, ranks + 1, 0)[None] + 0 * ranked.words,
     )
-    # After the last candidate come special tokens, whose word numbers are arbitrary.
+    # After the last candidate come special tokens, whose word indices are arbitrary.
     last = xp.sum(ranked.candidates)[:, None] - 1
     is_end = ranked.candidates & ((following != ranked.words) | (ranks == last))
     never = num_ranks + 0 * budget[:, None] + 0 * sums
@@ -240,7 +239,7 @@ def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
 
 
 def _gather(ranked_positions, chosen, most: int, xp):
-    """Returns the chosen positions, ascending, and which entries are used."""
+    """Returns the chosen positions, ascending, and whether each entry is used."""
     chosen = xp.array(chosen, "int32")
     mask = xp.scatter_sum(chosen, ranked_positions, xp.num_columns(chosen))
     count = xp.cumsum(mask)
@@ -252,9 +251,9 @@ def _gather(ranked_positions, chosen, most: int, xp):
 
 
 def _span_starts(choice: Choice, xp):
-    """Returns where the run of neighbouring chosen tokens of each entry starts."""
+    """Returns the start of the run of adjacent chosen tokens for each entry."""
     positions, valid = choice.positions, choice.valid
-    # Runs are numbered from 1; the unused entries are one run more.
+    # Runs are numbered from 1; the unused entries form one additional run.
     opens = valid & (positions != xp.shift(positions, -2) + 1)
     run = xp.where(valid, xp.cumsum(opens), xp.num_columns(positions) + 1)
     return xp.take(positions, xp.searchsorted(run, run, "left"))
@@ -263,16 +262,8 @@ def _span_starts(choice: Choice, xp):
 def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabInfo, xp):
     """Puts [MASK], a random token or the token itself at the chosen positions.
 
-    Args:
-        token_ids: int32 `[B, T]`. Unmasked tokens.
-        choice: `Choice`. The positions.
-        keys: uint64 `[B]`. The keys given to `choose`.
-        config: `MaskingConfig`. Probabilities of the replacements.
-        vocab: `VocabInfo`. The vocabulary.
-        xp: The array operations.
-
-    Returns:
-        masked ids int32 `[B, T]`, and the original ids at the positions int32 `[B, P]`.
+    `keys` is uint64 `[B]`, the keys passed to `choose`. Returns masked ids int32 `[B,
+    T]`, and the original ids at the positions int32 `[B, P]`.
     """
     ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
     unit = choice.positions
@@ -303,14 +294,12 @@ def mask_batch(
     vocab: VocabInfo,
     xp=ops.NUMPY,
 ) -> dict[str, Any]:
-    """Masks a batch.
+    """Masks a batch, as described at the top of this module.
 
     Args:
         batch: dict with `token_ids`, `token_boundary` and `padding_mask`, int32
             `[B, T]`.
         keys: uint64 `[B]`, from `keyed_random.row_keys`.
-        config: `MaskingConfig`. What to mask.
-        vocab: `VocabInfo`. The vocabulary.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
 
     Returns:

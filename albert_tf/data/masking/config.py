@@ -1,4 +1,4 @@
-"""Configures which tokens are masked and what replaces them."""
+"""Configures the choice of masked tokens and their replacements."""
 
 import dataclasses
 from typing import Self
@@ -14,7 +14,7 @@ _CHOICES = {
     "rules": ("albert_tf", "original", "roberta"),
 }
 
-# What the published models do, as changes to ALBERT's defaults.
+# The masking of the published models, as changes to ALBERT's defaults.
 _PRESETS = {
     "albert": {},
     "bert": {"unit": "piece", "max_ngram": 1},
@@ -41,13 +41,13 @@ _MAX_NGRAM = 512
 
 
 def most_predictions(length: int, masked_lm_prob: float) -> int:
-    """Returns how many of `length` tokens are masked if there is no maximum."""
+    """Returns the number of masked tokens of `length` if there is no maximum."""
     return max(1, round(length * masked_lm_prob))
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
-    """Which tokens are masked and how; the defaults are ALBERT's.
+    """The choice of masked tokens and their replacement; the defaults are ALBERT's.
 
     Attributes:
         unit: str. "whole_word" masks all tokens of a word or none, "piece" each alone.
@@ -65,8 +65,8 @@ class MaskingConfig:
             each run of neighbouring chosen tokens.
         rules: str. "albert_tf" never lets a run cross a special token and never uses a
             special token as replacement; "original" does both, as the original code,
-            and masks unknown tokens; "roberta" is "albert_tf", but that every token may
-            be chosen, [CLS], [SEP] and unknown ones included.
+            and masks unknown tokens; "roberta" is "albert_tf", except that every token
+            may be chosen, including [CLS], [SEP] and unknown ones.
     """
 
     unit: str = "whole_word"
@@ -89,8 +89,8 @@ class MaskingConfig:
             value = getattr(self, name)
             is_positive = isinstance(value, int) and value >= 1
             require(is_positive, f"{name} must be a positive integer", value)
-        rule = f"max_ngram must be at most {_MAX_NGRAM}"
-        require(self.max_ngram <= _MAX_NGRAM, rule, self.max_ngram)
+        expected = f"max_ngram must be at most {_MAX_NGRAM}"
+        require(self.max_ngram <= _MAX_NGRAM, expected, self.max_ngram)
         fits = 0 < self.masked_lm_prob < 1
         require(fits, "masked_lm_prob must be in (0, 1)", self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
@@ -98,7 +98,8 @@ class MaskingConfig:
             min(self.mask_fraction, self.random_fraction, rest + 1e-9) >= 0,
             "mask_fraction and random_fraction must not be negative and add up to at "
             "most 1",
-            *(self.mask_fraction, self.random_fraction),
+            self.mask_fraction,
+            self.random_fraction,
         )
 
     @classmethod
@@ -107,7 +108,6 @@ class MaskingConfig:
 
         Args:
             name: str. albert, bert, bert_wwm, roberta, spanbert or electra.
-            **changes: Values of attributes to change.
         """
         require(name in _PRESETS, f"masking must be one of {', '.join(_PRESETS)}", name)
         return cls(**(_PRESETS[name] | changes))
@@ -124,12 +124,12 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def num_to_predict(self, length: int) -> int:
-        """Returns how many of `length` tokens to mask, padding excluded."""
+        """Returns the number of tokens to mask of `length`, which excludes padding."""
         most = most_predictions(length, self.masked_lm_prob)
         return min(self.max_predictions_per_seq, most)
 
     def shortfall(self, length: int) -> str:
-        """Returns a warning if the maximum masks less of `length` tokens, or ""."""
+        """Returns a warning if the maximum limits masking of `length` tokens, or ""."""
         most, wanted = self.num_to_predict(length), self.masked_lm_prob
         if most == most_predictions(length, wanted):
             return ""
@@ -141,7 +141,7 @@ class MaskingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class VocabInfo:
-    """What masking and reading need to know about a tokenizer.
+    """The properties of a tokenizer that masking and reading depend on.
 
     Attributes:
         vocab_size: int. V.
@@ -164,8 +164,8 @@ class VocabInfo:
 
     def __post_init__(self):
         wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
-        rule = f"special ids must be in [0, {self.vocab_size})"
-        require(not wrong, rule, *wrong[:1])
+        expected = f"special ids must be in [0, {self.vocab_size})"
+        require(not wrong, expected, *wrong[:1])
         require(
             len(self.text_ids()),
             f"a vocabulary needs tokens of text, received {self.vocab_size} tokens of "
@@ -174,7 +174,7 @@ class VocabInfo:
 
     @classmethod
     def from_tokenizer(cls, tokenizer) -> Self:
-        """Returns the facts about any tokenizer with attributes of these names."""
+        """Collects the properties of any tokenizer with attributes of these names."""
         names = [field.name for field in dataclasses.fields(cls)]
         values = {name: getattr(tokenizer, name, None) for name in names}
         return cls(**values | {"special_ids": tuple(tokenizer.special_ids)})

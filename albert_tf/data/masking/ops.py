@@ -40,13 +40,13 @@ class NumpyOps:
         return x >> np.asarray(count, x.dtype)
 
     def searchsorted(self, rows, values, side: str):
-        """Returns where values belong in the sorted rows of the same b, int32 `[B, M]`.
+        """Returns insertion points of values in the sorted row of each b, `[B, M]`.
 
-        For integers of a small range, such as positions.
+        Suitable for integers of a small range, such as positions.
         """
         low = min(rows.min(), values.min())
         width = int(max(rows.max(), values.max())) - int(low) + 2
-        # Small integers: counting how many are below each is faster than a search.
+        # Small integers: counting the smaller ones for each is faster than a search.
         offset = np.arange(len(rows))[:, None] * width - low + 1
         below = np.bincount((rows + offset).ravel(), minlength=len(rows) * width)
         below = np.cumsum(below.reshape(-1, width), axis=1, dtype=np.int32).ravel()

@@ -31,11 +31,9 @@ class Batch(NamedTuple):
 def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
     """Returns [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for all examples of a plan.
 
-    Args:
-        ids: int `[tokens]`. The flat array that the plan points into.
-        word_starts: bool `[tokens]`. Whether a token starts a word.
-        plan: int `[N, 5]`. The fields of `pairs.Example`.
-        tokenizer: Provides `cls_id` and `sep_id`.
+    ids: int `[tokens]`. The flat array that the plan points into.
+    word_starts: bool `[tokens]`. Whether a token starts a word.
+    plan: int `[N, 5]`. The fields of `pairs.Example`.
     """
     a_start, a_end, b_start, b_end, labels = plan.astype(np.int64).T
     a_size, b_size = a_end - a_start, b_end - b_start
@@ -68,7 +66,7 @@ def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
 def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
     """Returns the serialized examples of a batch.
 
-    Masks all of them, or only a few for the statistics of the card.
+    Masks all of them, or only a few, for the statistics of the card.
     """
     seed = config.pairs.seed
     base = KeyedRandom(seed, keyed_random.EXAMPLE, *key).bits() >> 2
@@ -79,7 +77,7 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
     vocab = VocabInfo.from_tokenizer(tokenizer)
     if config.masking == "static":
         payloads = [b""] * len(keys)
-        # Rows of similar length together, so that there is little padding.
+        # Rows of similar length are masked together, so that there is little padding.
         order = np.argsort(batch.lengths, kind="stable")
         for first in range(0, len(keys), _MASK_ROWS):
             rows = order[first : first + _MASK_ROWS]
@@ -127,14 +125,14 @@ def _static(padded, keys, config, vocab, counts) -> list[bytes]:
     everything = np.ones((len(keys), 1), bool)
     source = padded | {features.TOKEN_IDS: masked[features.TOKEN_IDS]}
     columns, widths, size = {}, {}, config.pairs.max_seq_length
-    for names, values, kept, width in (
+    for names, values, selected, width in (
         ((*_TOKEN_FEATURES, features.PADDING_MASK), source, real, size),
         (_MASK_FEATURES, masked, used, config.mask.max_predictions_per_seq),
         ((features.SENTENCE_ORDER_LABELS,), source, everything, 1),
     ):
         for name in names:
             record_name = features.record_name(name)
-            columns[record_name] = values[name][kept], kept.sum(axis=1)
+            columns[record_name] = values[name][selected], selected.sum(axis=1)
             widths[record_name] = width
     return tfrecord.serialize_batch(columns, widths)
 
@@ -143,7 +141,7 @@ def _count_masks(padded, masked, counts: Counter) -> None:
     used = masked[features.MASK_WEIGHTS] > 0
     counts["mask_sample_tokens"] += int(padded[features.PADDING_MASK].sum())
     counts["mask_sample_masked"] += int(used.sum())
-    # Tokens of one n-gram share a number; its words are the word starts among them.
+    # Tokens of one n-gram share an index; its words are the word starts among them.
     positions = masked[features.MASK_POSITIONS]
     starts = np.take_along_axis(padded[features.TOKEN_BOUNDARY], positions, axis=1)
     rows = np.arange(len(used), dtype=np.int64)[:, None]
@@ -156,6 +154,6 @@ def _count_masks(padded, masked, counts: Counter) -> None:
 
 
 def shuffled(size: int, seed: int, key: tuple[int, int]) -> list[int]:
-    """Returns a keyed order of records: the original reads its files front to back."""
+    """Returns a keyed order of records, because the original reads files in order."""
     rng = KeyedRandom(seed, keyed_random.ORDER, *key)
     return [k for _, k in sorted((rng.bits(), k) for k in range(size))]

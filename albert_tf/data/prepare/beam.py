@@ -1,12 +1,12 @@
 """Corpus to record files with Apache Beam, on any of its runners.
 
-Three pipelines, each over a list of small elements (`jobs/beam.py` says why):
-groups of sources become files with one block of text each, these become part files,
-and the parts are joined into shards. All use the functions of the local run on the same
-blocks, so the shards have the same bytes. The text of a block goes through a file and
-not through Beam, because Dask's runner would process all blocks of a group in the one
-worker that read it. Workers and the caller must see the same files: run all on one
-machine, or use paths such as `gs://`. Needs the extra `beam`.
+There are three pipelines, each over a list of small elements (`jobs/beam.py` explains
+why): groups of sources become files with one block of text each, these become part
+files, and the parts are joined into shards. All use the functions of the local run on
+the same blocks, so the shards have the same bytes. The text of a block goes through a
+file and not through Beam, because Dask's runner would process all blocks of a group in
+the one worker that read it. Workers and the caller must see the same files: run all on
+one machine, or use paths such as `gs://`. Needs the extra `beam`.
 """
 
 import functools
@@ -29,12 +29,7 @@ from albert_tf.storage import files
 class Pipelines:
     """Does on a Beam runner what `create.py` does on this machine.
 
-    Args:
-        runner: str. Name of a Beam runner.
-        beam_options: Sequence. Options of Beam.
-
-    Raises:
-        UsageError: If Beam cannot use them.
+    Raises `UsageError` if Beam cannot use the runner or its options.
     """
 
     def __init__(self, runner: str, beam_options: Sequence[str]):
@@ -44,29 +39,24 @@ class Pipelines:
     def make_parts(
         self, corpus: Corpus, job: str, counter: DuplicateCounter
     ) -> list[str]:
-        """Makes the parts of a corpus; each group of files is read by one worker.
+        """Makes the parts of a corpus, one worker per group; returns their paths.
 
-        Args:
-            corpus: `Corpus`. Gets the counts and checksums of all groups.
-            job: str. File for `output.read_job`, in the folder of the parts.
-            counter: `DuplicateCounter`. Counts the documents of all groups.
-
-        Returns:
-            The paths of the parts.
+        The corpus gets the counts and checksums of all groups, and the counter all
+        documents. `job` is a file for `output.read_job`, in the folder of the parts.
         """
         groups = list(enumerate(blocks.source_groups(corpus)))
         run_each(groups, functools.partial(_read, job), *self._given)
-        found = []
+        part_keys = []
         for group, _ in groups:
             report = json.loads(files.read_bytes(_path(job, "group", group)))
             corpus.counts.update(report["counts"])
             corpus.sha256.update(report["sha256"])
-            found += [(group, number) for number in range(report["blocks"])]
+            part_keys += [(group, number) for number in range(report["blocks"])]
             digests = files.read_bytes(_path(job, "digests", group))
             for at in range(0, len(digests), DIGEST_BYTES):
                 counter.is_new(digests[at : at + DIGEST_BYTES])
-        run_each(found, functools.partial(_make_part, job), *self._given)
-        return [output.part_path(os.path.dirname(job), *block) for block in found]
+        run_each(part_keys, functools.partial(_make_part, job), *self._given)
+        return [output.part_path(os.path.dirname(job), *block) for block in part_keys]
 
     def write_shards(self, plan: Sequence[output.Shard]) -> None:
         """Writes the shards of a plan."""
@@ -76,7 +66,7 @@ class Pipelines:
 def _read(job: str, element: tuple[int, list[int]]) -> None:
     """Reads a group of sources: writes its blocks, digests and a report."""
     group, sources = element
-    # A worker may read several groups; the counts must be those of this one.
+    # A worker may read several groups; the counts must cover only this one.
     corpus = output.read_job(job).corpus.restarted()
     number, digests = 0, bytearray()
     for block in blocks.make_blocks(corpus.documents(sources)):
@@ -98,6 +88,6 @@ def _make_part(job: str, block: tuple[int, int]) -> None:
 
 
 def _path(job: str, kind: str, *numbers: int) -> str:
-    """Returns a file for what a step passes to the next one, next to the job's."""
+    """Returns a file that passes data of a step to the next one, next to the job's."""
     name = "-".join([kind, *(f"{number:06d}" for number in numbers)])
     return files.join(os.path.dirname(job), name)

@@ -31,7 +31,7 @@ SPLITS = ("train", "eval")
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """Which records are made from text, locally or with Beam.
+    """The kind of records made from text, locally or with Beam.
 
     Args:
         pairs: `PairConfig`. How documents are divided into examples.
@@ -54,7 +54,7 @@ class RecordConfig:
     sample_masks: bool = True
 
     def split(self, document: RawDocument) -> str:
-        """Returns the split of a document, which depends only on its key."""
+        """Returns the split of a document; it depends only on the document's key."""
         key = (document.source, document.number)
         rng = KeyedRandom(self.pairs.seed, keyed_random.SPLIT, *key)
         return "eval" if rng.random() < self.eval_fraction else "train"
@@ -73,8 +73,7 @@ class Records(NamedTuple):
 def source_groups(corpus: Corpus) -> list[list[int]]:
     """Groups neighbouring small files, so that blocks are not tiny.
 
-    Each group is read by one reader and is of one named source; blocks never span
-    groups.
+    Each group has one named source and is read by one reader; blocks never span groups.
     """
     groups: list[list[int]] = []
     room = 0
@@ -111,11 +110,9 @@ def process_block(
     """Turns a block into records, by split.
 
     Args:
-        block: Sequence. Documents in corpus order.
-        config: `RecordConfig`. What records to make.
         tokenizer: Provides `encode_batch_flat`, `word_start_table` and special ids.
-        corpus: `Corpus` or None. Where the block is from; it has other documents if the
-            block has none.
+        corpus: `Corpus` or None. The source of the block; provides other documents if
+            the block has none.
     """
     by_split: dict[str, list[RawDocument]] = {split: [] for split in SPLITS}
     for document in block:
@@ -129,24 +126,24 @@ def process_block(
 
 
 def _others(split, documents, block, config, corpus) -> list[RawDocument]:
-    """Returns other documents for B, if all of a block and split are pieces of one.
+    """Returns other documents for B, if a block and split holds pieces of one document.
 
-    They come from the rest of the block, then from the sources after it, those of the
-    same name first. Examples to train on take no held-out text.
+    They come from the rest of the block, then from the sources after it, starting with
+    sources of the same name. Training examples never use held-out text.
     """
     wholes = {document.whole for document in documents}
     if not config.pairs.rules.others or len(wholes) > 1:
         return []
-    found: Iterable[RawDocument] = block
+    candidates: Iterable[RawDocument] = block
     if corpus:
         last, names = block[-1].source, [source.part_of for source in corpus.sources]
         order = sorted(
             range(len(names)), key=lambda k: (names[k] != names[last], k <= last, k)
         )
-        found = itertools.chain(block, corpus.restarted().documents(order))
+        candidates = itertools.chain(block, corpus.restarted().documents(order))
     others = []
     wanted, left = BLOCK_CHARS // 4, 8 * BLOCK_CHARS  # characters to take, to look at
-    for document in found:
+    for document in candidates:
         size = sum(map(len, document.texts))
         left -= size
         if document.whole not in wholes and config.split(document) in ("train", split):
@@ -166,7 +163,7 @@ def _process(documents, others, config: RecordConfig, tokenizer) -> Records:
     rules = config.pairs.rules
     if rules.separated != "sentences":
         # The splitter dropped the space before a sentence. After a [SEP], a sentence
-        # begins without one, as RoBERTa's.
+        # starts without one, as in RoBERTa.
         first, after = set(document_splits), tokenizer.after_word
         sentences = [s if k in first else after(s) for k, s in enumerate(sentences)]
     ids, sentence_splits = tokenizer.encode_batch_flat(sentences)

@@ -2,8 +2,8 @@
 
 The corpus is handed out in blocks (`blocks.py`). The records of each block are written
 to a part file in `<prefix>.partial/`. When all parts exist, they are joined into shards
-of equal size. A run that was killed continues with the parts it finds. The parts need
-as much disk space as the records themselves.
+of equal size. An interrupted run continues with the existing parts. The parts need as
+much disk space as the records themselves.
 """
 
 import dataclasses
@@ -28,11 +28,7 @@ from albert_tf.wording import count_of, list_counts
 
 
 def create_from_settings(settings: CreateSettings) -> dict:
-    """Makes a data set as the command does.
-
-    Returns:
-        dict. The data card.
-    """
+    """Makes a data set as the command does; returns the data card."""
     from albert_tf.text.load import load_tokenizer
 
     config = settings.record_config()
@@ -74,32 +70,25 @@ def create_pretraining_data(
 ) -> dict:
     """Writes the record files of a corpus, their indexes and the data card.
 
-    The files are the same bytes for any number of processes and on any machine.
+    The files are the same bytes for any number of processes and on any machine. Raises
+    `UsageError` if the output or parts of another run exist, or another process works
+    on them, and `DataError` if the corpus cannot be read or is empty, or the disk is
+    full.
 
     Args:
-        corpus: `Corpus`. Text to read.
         output_file: str. Prefix of the shards (`out/wiki` gives
             `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
             `.tfrecord`, the files themselves, separated by commas.
         tokenizer: `Tokenizer`, or another with its interface. It is pickled.
-        config: `RecordConfig`. What records to make.
         num_shards: int. Number of training shards; None for one per 128 MiB.
         num_processes: int. None for one per core.
         drop_duplicates: bool. Whether to leave out documents whose text was already
             seen; not with a runner.
         overwrite: bool. Whether to replace a data set, or the parts of another run.
-        progress: bool. Whether to show a progress bar.
-        flags: dict. Further settings to record on the card.
         runner: str. Name of a Beam runner, None to use none; see `beam.py`.
-        beam_options: tuple of str. Options of Beam, for example `--project=name`.
 
     Returns:
         dict. The card (see `card.py`), also in `dataset.json` next to the shards.
-
-    Raises:
-        UsageError: If the output exists, or parts of another run, or another process
-            works on them.
-        DataError: If the corpus cannot be read or is empty, or the disk is full.
     """
     if num_processes is None:
         num_processes = os.cpu_count() or 1
@@ -163,7 +152,7 @@ def create_pretraining_data(
 
 
 def _plan_mixture(corpus, config, summary, paths) -> Mixture:
-    """Plans which records are written; there must be some."""
+    """Plans the records to write; raises `DataError` if there are none."""
     counts = summary.counts
     if not summary.splits["train"]["examples"]:
         raise DataError(
@@ -243,8 +232,8 @@ def _make_parts(
         tokens += done[1]
         rate = tokens / (bar.format_dict["elapsed"] or 1e-9)
         bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
-        # Markup and white space are part of no document, and of a document more may be
-        # counted than is in the file.
+        # Markup and white space belong to no document, and the characters counted for a
+        # document may exceed the size of the file.
         bar.update(min(done[0], left()))
 
     with bar:

@@ -115,11 +115,7 @@ class CreateSettings(CorpusSettings):
         require(self.runner or not self.beam_option, "--beam_option requires --runner")
 
     def record_config(self) -> RecordConfig:
-        """Returns what records to make.
-
-        Raises:
-            UsageError: If a setting is invalid.
-        """
+        """Returns the kind of records to make, or raises `UsageError`."""
         original = self.pair_policy == "original"
         return RecordConfig(
             pairs=PairConfig(
@@ -156,6 +152,6 @@ class CreateSettings(CorpusSettings):
         number, length = self.max_predictions_per_seq, self.max_seq_length
         if number is None:
             return most_predictions(length, self.masked_lm_prob)
-        rule = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
-        require(number <= length, rule, number)
+        demand = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
+        require(number <= length, demand, number)
         return number

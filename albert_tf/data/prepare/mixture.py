@@ -1,22 +1,24 @@
-"""Which records of the parts go into the files of a data set, and in which order.
+"""Chooses the records of the parts for the files of a data set, and their order.
 
-Without named sources: all, in the order of the text. With them, the training records
-are as many tokens as the text gives, and share p of them come from the source that is
-wanted with share p. A source that has fewer is repeated, pass after pass; of one that
-has more, only a part is used. The blocks of each pass come in an order drawn anew, the
-next block is one of the source that is furthest behind, and the last one of each source
-is cut at the example that brings it nearest its share. So at any place of the files, no
-source is ahead of its share by more than a block, and at the end by an example.
+Without named sources, all records are used in the order of the text. With named
+sources, there are as many training tokens as the text contains, and a source with a
+wanted share p contributes a share p of them. A source with fewer tokens is repeated,
+pass after pass; of a source with more, only a part is used. The blocks of each pass are
+in a newly drawn order. The next block is always taken from the source that is furthest
+behind, and the last block of each source is cut at the example that brings the source
+nearest its share. At any place of the files, therefore, no source is ahead of its share
+by more than a block, and at the end by more than an example.
 
-With a temperature T, the shares are proportional to n^(1/T) of the n tokens that each
-source gives (T = 1: as they are; larger: more even), as in multilingual BERT.
+With a temperature T, the shares are proportional to n^(1/T), where n is the number of
+tokens of a source (T = 1: proportional to size; larger: more even), as in multilingual
+BERT.
 
-Held-out records are all used once, and each of their files holds those of one source.
-So an evaluation can tell the sources apart by the data card, while records and batches
-stay what they are.
+Held-out records are all used once, and each of their files holds records of a single
+source. An evaluation can thus tell the sources apart by the data card, while the format
+of records and batches does not change.
 
-All this is a function of the sizes of the parts, so it is the same for any number of
-processes, on Beam, and in a run that is resumed.
+The plan is a function of the sizes of the parts, so it is the same for any number of
+processes, on Beam, and in a resumed run.
 """
 
 import dataclasses
@@ -46,8 +48,8 @@ class Group:
     """The records of some files, in order.
 
     Attributes:
-        source: str. Name of the source of all of them, or "".
-        pieces: list of `Piece`. Parts can come several times.
+        source: str. Name of the common source, or "".
+        pieces: list of `Piece`. A part can occur several times.
     """
 
     source: str = ""
@@ -68,8 +70,8 @@ class Mixture(NamedTuple):
     """The records of a data set.
 
     Attributes:
-        groups: dict. Groups of each split, which share no file.
-        sources: dict. What the data card says of each named source.
+        groups: dict. Groups of each split; no two share a file.
+        sources: dict. Entries of the data card by named source.
     """
 
     groups: dict[str, list[Group]]
@@ -81,40 +83,34 @@ def plan_mixture(
 ) -> Mixture:
     """Plans the records of a data set.
 
-    Args:
-        corpus: `Corpus`. The text, with its named sources.
-        summary: `output.Summary`. Sums of the parts.
-        paths: Sequence. The parts.
-        read_lengths: callable. Returns the lengths of the records of a part in the
-            training split, int `[N]`.
-        seed: int. Seed of the order.
+    paths: Sequence. The parts.
+    read_lengths: callable. Returns the lengths of the records of a part in the
+        training split, int `[N]`.
 
-    Raises:
-        DataError: If a source gives no training example, or its share is too small for
-            one.
+    Raises `DataError` if a source gives no training example, or its share is too small.
     """
-    found: dict[str, dict[str, Group]] = {}
+    by_split: dict[str, dict[str, Group]] = {}
     for split, parts in summary.parts.items():
-        found[split] = {name: Group(name) for name in corpus.named or ("",)}
+        by_split[split] = {name: Group(name) for name in corpus.named or ("",)}
         for path, part in zip(paths, parts, strict=True):
             piece = Piece(path, part.records, part.tokens)
-            found[split][corpus.sources[part.source].part_of].pieces.append(piece)
+            by_split[split][corpus.sources[part.source].part_of].pieces.append(piece)
     if not corpus.named:
-        return Mixture({s: list(groups.values()) for s, groups in found.items()}, {})
-    tokens = {name: group.tokens for name, group in found["train"].items()}
+        return Mixture({s: list(groups.values()) for s, groups in by_split.items()}, {})
+    tokens = {name: group.tokens for name, group in by_split["train"].items()}
     for name, number in tokens.items():
         if not number:
             raise DataError(f"input_file: source {name!r} gives no training example")
     shares = shares_of(corpus, tokens)
     quotas = {name: share * sum(tokens.values()) for name, share in shares.items()}
-    mixed, used = _mix(found["train"], quotas, read_lengths, seed)
+    mixed, used = _mix(by_split["train"], quotas, read_lengths, seed)
     for name, group in used.items():
         if not group.records:
             raise DataError(
                 f"input_file: source {name!r} is too small a share, {shares[name]:g}, "
                 f"to get one of the {mixed.records:,} training examples"
             )
-    groups = {"train": [mixed], "eval": list(found["eval"].values())}
+    groups = {"train": [mixed], "eval": list(by_split["eval"].values())}
     text = summary.text_of_sources
     sources = {}
     for name, share in shares.items():
@@ -128,7 +124,7 @@ def plan_mixture(
             "tokens": own["tokens"],
             "examples": used[name].records,
             "example_tokens": used[name].tokens,
-            "held_out_examples": found["eval"][name].records,
+            "held_out_examples": by_split["eval"][name].records,
             "share_wanted": share,
             "share_reached": used[name].tokens / mixed.tokens,
             "passes": used[name].tokens / tokens[name],
@@ -150,13 +146,13 @@ def shares_of(corpus: Corpus, tokens: Mapping[str, int]) -> dict[str, float]:
 def _mix(
     groups: Mapping[str, Group], quotas: Mapping[str, float], read_lengths, seed: int
 ) -> tuple[Group, dict[str, Group]]:
-    """Returns the records in their order, and those of each source."""
+    """Returns the records in their order, and the records of each source."""
     mixed, used = Group(), {name: Group(name) for name in groups}
     passes = {
         name: _passes(group.pieces, seed, number)
         for number, (name, group) in enumerate(groups.items())
     }
-    # Share of its quota that a source has, and of equal ones the first.
+    # (share of its quota that the source has, index): ties go to the first source.
     behind = [(0.0, number, name) for number, name in enumerate(groups)]
     taken = dict.fromkeys(groups, 0)
     while behind:
@@ -177,7 +173,7 @@ def _mix(
 
 
 def _passes(pieces: Sequence[Piece], seed: int, number: int) -> Iterator[Piece]:
-    """Yields the parts of a source without end, each pass in another order."""
+    """Yields the parts of a source endlessly, each pass in another order."""
     filled = [piece for piece in pieces if piece.records]
     for time in range(1 << 62):
         rng = KeyedRandom(seed, keyed_random.MIXTURE, number, time)

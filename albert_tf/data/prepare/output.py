@@ -1,4 +1,4 @@
-"""The files of a data set: parts while it is made, then shards and the card.
+"""The files of a data set: parts during the run, then shards and the card.
 
 A part is an npz file with the records of one block: for each split their joined bytes
 and their sizes, and `header`, JSON with the sums for the data card and a checksum of
@@ -62,7 +62,7 @@ class Summary:
 
 
 class PartSize(NamedTuple):
-    """How much of a split is in a part."""
+    """The amount of data of a split in a part."""
 
     source: int  # index of the source of its first document
     records: int
@@ -70,7 +70,7 @@ class PartSize(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What all workers need; it reaches them through a file."""
+    """The input of all workers; it reaches them through a file."""
 
     corpus: Corpus
     tokenizer: Any
@@ -78,7 +78,7 @@ class Job(NamedTuple):
 
 
 def write_job(place: Workplace, job: Job) -> str:
-    """Writes a job for other processes; returns its file, whose name no other has."""
+    """Writes a job for other processes to a file of unique name; returns its path."""
     content = pickle.dumps(job)
     path = place.join(f"job-{hashlib.sha256(content).hexdigest()[:16]}.pickle")
     files.write_bytes(path, content)
@@ -99,13 +99,8 @@ def part_path(folder: str, group: int, index: int) -> str:
 def make_part(block: Sequence[RawDocument], path: str, job: str) -> tuple[int, int]:
     """Writes the part of a block, unless it exists for the same text.
 
-    Args:
-        block: Sequence. Documents.
-        path: str. File of the part.
-        job: str. File for `read_job`.
-
-    Returns:
-        Number of bytes of text read and of tokens written.
+    `path` is the part, `job` a file for `read_job`. Returns the number of bytes of text
+    read and of tokens written.
     """
     crc = size = 0
     for document in block:
@@ -190,8 +185,7 @@ def _payloads(pieces: Sequence[Piece], split: str) -> Iterator[bytes]:
 class OutputNames:
     """Paths of the shards, the card and the parts.
 
-    Args:
-        output: str. Prefix, or comma-separated .tfrecord files.
+    output: str. Prefix, or comma-separated .tfrecord files.
         num_shards: int or None. Number of training shards; None for one per 128 MiB.
     """
 
@@ -199,17 +193,17 @@ class OutputNames:
         outputs = list(filter(None, map(str.strip, output.split(","))))
         plain = [path for path in outputs if not path.endswith(".tfrecord")]
         self.explicit = None if plain else outputs
-        rule = "num_shards: must be positive"
-        require(num_shards is None or num_shards > 0, rule, num_shards)
-        rule = "output_file: must name files or a prefix"
-        require(outputs and os.path.basename(outputs[0]), rule, output)
-        rule = "output_file: several files must end in .tfrecord"
-        require(not plain or len(outputs) == 1, rule, *plain[:1])
-        rule = "output_file: must name different files"
-        require(len({*outputs}) == len(outputs), rule, output)
+        need = "num_shards: must be positive"
+        require(num_shards is None or num_shards > 0, need, num_shards)
+        need = "output_file: must name files or a prefix"
+        require(outputs and os.path.basename(outputs[0]), need, output)
+        need = "output_file: several files must end in .tfrecord"
+        require(not plain or len(outputs) == 1, need, *plain[:1])
+        need = "output_file: must name different files"
+        require(len({*outputs}) == len(outputs), need, output)
         fits = plain or num_shards in (None, len(outputs))
-        rule = f"num_shards: must be {len(outputs)}, the number of files of output_file"
-        require(fits, rule, num_shards)
+        need = f"num_shards: must be {len(outputs)}, the number of files of output_file"
+        require(fits, need, num_shards)
         self.num_shards = len(outputs) if self.explicit else num_shards
         self.prefix = outputs[0].removesuffix(".tfrecord")
         self.folder = os.path.dirname(self.prefix)
@@ -244,17 +238,17 @@ class OutputNames:
         return sorted(paths)
 
     def in_the_way(self) -> list[str]:
-        """Returns the files of an earlier data set, its card among them."""
+        """Returns the files of an earlier data set, including its card."""
         return self.existing() + [self.card] * files.exists(self.card)
 
     def make_folders(self) -> None:
-        """Creates the folders of files that were named."""
+        """Creates the folders of explicitly named files."""
         folders = {os.path.dirname(path) for path in self.explicit or ()}
         for folder in filter(None, folders):
             files.make_folder(folder)
 
     def check_card(self) -> None:
-        """Raises UsageError if the folder's card belongs to another data set."""
+        """Raises `UsageError` if the folder's card belongs to another data set."""
         content = files.read_record(self.card)
         try:
             names = card.shard_sizes(content)
@@ -281,7 +275,7 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
     detected separately, by the checksum in each part file.
     """
     values = dataclasses.asdict(config)
-    # The file format calls these rules "mode", and ours "clean".
+    # The file format calls these rules "mode", and our own rules "clean".
     rules = values["mask"].pop("rules")
     values["mask"]["mode"] = "clean" if rules == "albert_tf" else rules
     mixture = {
@@ -305,7 +299,7 @@ class Shard(NamedTuple):
     Attributes:
         split: str. "train" or "eval".
         path: str. Final path.
-        written: str. Path that is written first: another than `path` if an existing
+        written: str. Path that is written first; it differs from `path` if an existing
             data set is to be replaced.
         parts: list of `Piece`. Contain the records.
         begin, end: int. First record, and the one after the last.
@@ -324,25 +318,19 @@ class Shard(NamedTuple):
 def plan_shards(
     names: OutputNames, groups: dict[str, list[Group]], summary: Summary
 ) -> list[Shard]:
-    """Distributes the records of each group over shards, in order and evenly.
-
-    Args:
-        names: `OutputNames`.
-        groups: dict. See `Mixture`.
-        summary: `Summary`. Sums over all parts.
-    """
+    """Distributes the records of each group over shards, in order and evenly."""
     plan = []
     replaces = bool(names.existing())
-    for split, found in groups.items():
-        found = [group for group in found if group.records]
+    for split, filled in groups.items():
+        filled = [group for group in filled if group.records]
         counts = summary.splits[split]
-        sizes = [counts["bytes"] * g.records / counts["examples"] for g in found]
+        sizes = [counts["bytes"] * g.records / counts["examples"] for g in filled]
         numbers = [
             names.num_files(split, group.records, size)
-            for group, size in zip(found, sizes, strict=True)
+            for group, size in zip(filled, sizes, strict=True)
         ]
         shards = iter(names.shards(split, sum(numbers)))
-        for group, number in zip(found, numbers, strict=True):
+        for group, number in zip(filled, numbers, strict=True):
             ends = np.cumsum([piece.records for piece in group.pieces])
             for begin, end in split_evenly(group.records, number):
                 path = written = next(shards)
@@ -359,9 +347,9 @@ def plan_shards(
 
 
 def finish(names: OutputNames, plan: Sequence[Shard], data_card: dict) -> None:
-    """Replaces an earlier data set by the complete new one, and writes the card.
+    """Replaces an earlier data set with the complete new one, and writes the card.
 
-    The card is the sign that the data set is complete.
+    The card marks the data set as complete.
     """
     if names.existing():
         files.remove(names.card)
@@ -373,7 +361,7 @@ def finish(names: OutputNames, plan: Sequence[Shard], data_card: dict) -> None:
             index = tfrecord.index_path(shard.written)
             files.rename(index, tfrecord.index_path(shard.path))
             files.rename(shard.written, shard.path)
-    # What killed runs left, perhaps with another number of shards.
+    # Left by interrupted runs, perhaps with another number of shards.
     hidden = f".{os.path.basename(names.prefix)}"
     hidden = streams.escape(files.join(names.folder, hidden))
     for path in streams.glob(f"{hidden}-*-of-*.tfrecord*"):

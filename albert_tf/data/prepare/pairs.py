@@ -1,8 +1,8 @@
 """Divides documents into training examples: segment pairs, or one segment.
 
 Only lengths are considered. A document is the list of its segment borders in a flat
-array of token ids, and an example five numbers: where A and B begin and end in that
-array, and the label. Policies with a label:
+array of token ids, and an example consists of five numbers: the begin and end of A and
+of B in that array, and the label. Policies with a label:
 
   * `clean`: consecutive text split in two, order swapped for half of the examples
     (sentence order prediction). A chunk of one segment is split at the word start
@@ -14,11 +14,11 @@ array, and the label. Policies with a label:
     document with label 1, which makes 52-62% of the labels 1.
   * `nsp`: BERT's next sentence prediction; B is from another document half the time.
 
-For these two, the other document is of the same block and split, or else one of those
-that the caller adds. Pieces of a document that was cut are one document. If there is no
-other, `nsp` goes on with the next text, label 0, and `original` skips the chunk.
+For the latter two, the other document is from the same block and split, or else one
+that the caller adds. Pieces of a cut document count as one document. If no other
+exists, `nsp` continues with the next text, label 0, and `original` skips the chunk.
 
-Without one (label 0, which is not recorded):
+Policies without a label (label 0, which is not recorded):
 
   * `none`: one segment, filled over document borders with [SEP] between documents.
   * `full_sentences`: RoBERTa's FULL-SENTENCES, as fairseq's `complete`: [SEP] after
@@ -27,8 +27,8 @@ Without one (label 0, which is not recorded):
     document.
   * `doc`: one segment inside one document, without [SEP] in it (SpanBERT).
   * `segments`: ELECTRA's; two consecutive segments, and in a tenth of the examples one.
-    Sentences are added until the length is reached, A ends near its half, and what is
-    too long is cut off. In the original, a short sentence after the beginning of B may
+    Sentences are added until the length is reached, A ends near the middle, and the
+    excess is cut off. In the original, a short sentence after the beginning of B may
     still go to A; here both are consecutive text.
 """
 
@@ -54,13 +54,13 @@ _ONE_SEGMENT = 0.1  # fraction of the examples of `segments` without B
 
 
 class Policy(NamedTuple):
-    """What the examples of a pair policy are.
+    """The form of the examples of a pair policy.
 
     Attributes:
         segments: int. Maximum number of segments.
-        crosses: bool. Whether an example may go on in the next document.
-        separated: str. What ends with [SEP] inside a segment: "", "documents" or
-            "sentences" (and then, if examples cross documents, these too).
+        crosses: bool. Whether an example may continue in the next document.
+        separated: str. The unit that ends with [SEP] inside a segment: "", "documents"
+            or "sentences" (and, if examples cross documents, documents too).
         short_seq_prob: float. Default of `PairConfig`, as in the original.
         others: bool. Whether B may be from another document.
     """
@@ -86,15 +86,15 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class PairConfig:
-    """How documents are divided into examples.
+    """The division of documents into examples.
 
     Args:
         policy: str. One of `POLICIES`.
         max_seq_length: int. Maximum number of tokens per example, [CLS] and [SEP]
             included.
-        short_seq_prob: float. Probability of a shorter target length; None for that
-            of the policy. Drawn for each example; with `original` and `nsp` for each
-            document, as in the original.
+        short_seq_prob: float. Probability of a shorter target length; None for the
+            default of the policy. Drawn for each example; with `original` and `nsp` for
+            each document, as in the original.
         seed: int. Seed of all random choices.
     """
 
@@ -112,12 +112,12 @@ class PairConfig:
         if self.short_seq_prob is None:
             object.__setattr__(self, "short_seq_prob", self.rules.short_seq_prob)
         fits = 8 <= self.max_seq_length <= MAX_SEQ_LENGTH
-        rule = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
-        require(fits, rule, self.max_seq_length)
+        expected = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
+        require(fits, expected, self.max_seq_length)
 
     @property
     def rules(self) -> Policy:
-        """Returns what the policy says."""
+        """Returns the properties of the policy."""
         return POLICIES[self.policy]
 
     @property
@@ -173,10 +173,9 @@ def make_documents(
     """Returns the documents of one block, without empty sentences and documents.
 
     Args:
-        keys: Sequence. (source, index) of each document.
         sentence_splits: int `[sentences + 1]`. Token offsets.
         document_splits: int `[documents + 1]`. Sentence offsets.
-        wholes: Sequence. Key of the document that each was cut from, if any was.
+        wholes: Sequence. Key of the document that each was cut from, if any was cut.
     """
     documents = []
     for k, key in enumerate(keys):
@@ -199,13 +198,12 @@ def plan_examples(
     Args:
         documents: Sequence. In the order of their text in the flat array, with the
             separators of the policy (see `separate`).
-        config: `PairConfig`. How to divide them.
-        word_starts: bool `[tokens]` of the flat array. Where text may be split.
+        word_starts: bool `[tokens]`. Positions of the flat array that may be split.
         repeat: int. Index of the pass, below `dupe_factor`.
-        others: Sequence. More documents that B may be from, if those are all one.
+        others: Sequence. More documents for B if `documents` are pieces of one.
 
     Returns:
-        The examples in document order, and counts of what was dropped:
+        The examples in document order, and counts of dropped text:
         "tokens_truncated" and "tokens_skipped", "examples_truncated",
         "segments_split" and "segments_skipped", "pairs_without_another_document".
     """
@@ -224,7 +222,7 @@ def plan_examples(
     if config.rules.crosses:
         inner = [border for document in documents for border in document.borders[1:]]
         documents = [Document(key, documents[0].borders[:1] + inner)]
-    # A separator at the end of an example is the [SEP] that it ends with anyway.
+    # A separator at the end of an example coincides with its final [SEP].
     room = config.max_tokens + (config.rules.separated == "sentences")
     examples: list[Example] = []
     for key, borders, _ in documents:
@@ -235,13 +233,11 @@ def plan_examples(
 
 
 def separate(ids, documents: Sequence[Document], rules: Policy, sep_id: int):
-    """Puts [SEP] where a policy wants it inside a segment.
+    """Inserts [SEP] where a policy wants it inside a segment.
 
-    That of a sentence is part of it, the one more between documents a segment of its
-    own, and that of a document part of its last segment.
-
-    Returns:
-        int `[tokens + separators]` ids, and the documents with the borders in them.
+    The [SEP] of a sentence is part of it, the additional one between documents is a
+    segment of its own, and the [SEP] of a document is part of its last segment. Returns
+    the ids, int `[tokens + separators]`, and the documents with borders in them.
     """
     if not rules.separated:
         return ids, documents
@@ -260,7 +256,7 @@ def separate(ids, documents: Sequence[Document], rules: Policy, sep_id: int):
 
 
 def _separators(documents, rules: Policy) -> set[int]:
-    """Returns the borders that come after a separator."""
+    """Returns the borders that follow a separator."""
     if rules.separated == "sentences":
         return {border for document in documents for border in document.borders[1:]}
     return {document.borders[-1] for document in documents if rules.separated}
@@ -295,7 +291,7 @@ def _plan_clean(labels, borders, config, word_starts, separators, rng, counts):
 
 
 def _plan_with_others(documents, others, config, repeat, counts):
-    """Does what create_instances_from_document does, the original's or BERT's."""
+    """Follows create_instances_from_document, of the original or of BERT."""
     examples = []
     for document in documents:
         rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *document.key)
@@ -330,9 +326,9 @@ def _plan_with_others(documents, others, config, repeat, counts):
 
 
 def _from_other(document, documents, others, length, rng):
-    """Returns text of another document, at least `length` tokens if it can, or ().
+    """Returns text of another document, of `length` tokens or more if possible, or ().
 
-    The first draws are those of the original, which then takes the same document.
+    The first draws are as in the original, which then uses the same document.
     """
     for _ in range(10):
         other = documents[rng.integer(0, len(documents) - 1)]
@@ -372,7 +368,7 @@ def _plan_one(borders, config, word_starts, separators, rng, counts):
 
 
 def _plan_segments(borders, config, word_starts, separators, rng, counts):
-    """Does what ELECTRA's ExampleBuilder does, with consecutive segments."""
+    """Follows ELECTRA's ExampleBuilder, with consecutive segments."""
     del word_starts, separators
     size = config.max_seq_length
     last = len(borders) - 1
@@ -428,8 +424,8 @@ def _middle(start, end, word_starts):
 def _truncate(a_start, a_end, b_start, b_end, label, config, rng, counts):
     """Shortens a pair to fit.
 
-    As truncate_seq_pair of the original: tokens go one by one from the longer side, B
-    on a tie, from the front or the back at random.
+    As in truncate_seq_pair of the original, tokens are removed one by one from the
+    longer side, B on a tie, from the front or the back at random.
     """
     excess = (a_end - a_start) + (b_end - b_start) - config.max_tokens
     if excess > 0:

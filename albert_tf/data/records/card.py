@@ -17,7 +17,7 @@ CARD_NAME = "dataset.json"
 MARKDOWN_NAME = "dataset.md"
 HISTOGRAM_NAME = "length_histogram.png"
 _LISTED = 50  # inputs listed in the Markdown
-# Counts that the card has under their names.
+# Counts that the card lists under their own names.
 _TEXT_COUNTS = ("sentences", "characters", "tokens", "unknown_tokens")
 _LOSSES = ("segments_split", "segments_cut", "segments_skipped", "tokens_skipped")
 _LOSSES += ("pairs_without_another_document",)
@@ -28,19 +28,8 @@ def make_card(
 ) -> dict:
     """Returns the card of a data set.
 
-    Args:
-        summary: `output.Summary`. Sums over all blocks.
-        config: `RecordConfig`. What records were made.
-        corpus: `Corpus`. The text, read to its end.
-        duplicates: `DuplicateCounter`. Saw all documents.
-        tokenizer: Provides `sha256` and `vocab_size`.
-        plan: list of `output.Shard`. The shards.
-        mixture: `Mixture`. The records in them.
-        settings: dict. What determines the records.
-        flags: dict. Flags of the command.
-
-    Returns:
-        dict, ready for JSON. Rates are fractions, not percent.
+    `corpus` was read to its end, `duplicates` saw all its documents, and `settings`
+    determine the records. The card is ready for JSON; rates are fractions, not percent.
     """
     return {
         "format": 1,
@@ -141,7 +130,7 @@ def _masks_section(counts, config) -> dict:
 
 
 def write_card(folder: str, data_card: dict) -> None:
-    """Writes the card in all three forms; the JSON last, which marks a complete set."""
+    """Writes the card in three forms; the JSON is last and marks a complete set."""
     lengths = np.array(data_card["examples"]["length_histogram"])
     for name, data in (
         (HISTOGRAM_NAME, draw_lengths(lengths)),
@@ -152,7 +141,7 @@ def write_card(folder: str, data_card: dict) -> None:
 
 
 def tokenizer_options(data_card: dict) -> dict[str, bool]:
-    """Returns how the text was normalized; empty if the card does not say."""
+    """Returns the options of text normalization; empty if the card has none."""
     settings = data_card.get("settings")
     options = settings.get("tokenizer") if isinstance(settings, dict) else None
     return dict(options) if isinstance(options, dict) else {}
@@ -168,26 +157,26 @@ def shard_sizes(data_card: dict) -> dict[str, int]:
 
 
 def shards_of_sources(data_card: dict) -> dict[str, list[str]]:
-    """Returns the names of the files that hold records of one named source, by it."""
-    found: dict[str, list[str]] = {}
+    """Returns, for each named source, the names of the files that hold its records."""
+    by_source: dict[str, list[str]] = {}
     for split in data_card.get("splits", {}).values():
         for shard in split["shards"]:
             if "source" in shard:
-                found.setdefault(shard["source"], []).append(shard["path"])
-    return found
+                by_source.setdefault(shard["source"], []).append(shard["path"])
+    return by_source
 
 
 def content_digest(data_card: Mapping[str, Any]) -> str:
-    """Returns a sha256 of what a card says about the content of its data set.
+    """Returns a sha256 of the entries of a card that describe its content.
 
-    Paths are left out: a data set may be moved, or made again in another place.
+    Paths are excluded: a data set may be moved, or made again in another place.
     """
     inputs = [(x.get("bytes"), x.get("sha256")) for x in data_card.get("inputs", ())]
     settings = data_card.get("settings", {})
-    kept = ["form", "max_seq_length", "pair_policy", "examples", "tokenizer"]
-    kept += ["sources"] if "sources" in data_card else []
+    names = ["form", "max_seq_length", "pair_policy", "examples", "tokenizer"]
+    names += ["sources"] if "sources" in data_card else []
     content = {
-        **{name: data_card.get(name) for name in kept},
+        **{name: data_card.get(name) for name in names},
         "inputs": inputs,
         "config": settings.get("config") if isinstance(settings, dict) else None,
     }

@@ -1,4 +1,4 @@
-"""Random access to record files: a bounded number stay open, remote ones are copied.
+"""Random access to record files: few stay open, and remote ones are copied.
 
 A bucket answers a read of one record with half a megabyte or more, and only after a
 round trip, while training reads records in random order, again in every epoch. A whole
@@ -23,22 +23,20 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
-# A process may open about a thousand files; the rest are for others in it.
+# A process may open about a thousand files; the others remain for its other parts.
 MAX_OPEN = 256
-# What TensorFlow reads at least when a file is read at a new place.
+# TensorFlow reads at least this much when a file is read at a new position.
 READ_AHEAD = 512 << 10
-# One thread copies this many bytes; a usual shard is as large.
+# One thread copies this many bytes; a typical shard is as large.
 _PIECE = 128 << 20
 _BLOCK = 4 << 20
 _THREADS = 8
 
 
 class OpenFiles:
-    """Random access to some files, the most recently used of which stay open.
+    """Random access to files, of which the most recently used ones stay open.
 
-    Args:
-        paths: Sequence. Paths of the files, local or remote.
-        sizes: Sequence. Their sizes in bytes.
+    `sizes` are in bytes.
     """
 
     def __init__(self, paths: Sequence[str], sizes: Sequence[int]):
@@ -56,13 +54,10 @@ class OpenFiles:
         return OpenFiles, (self._paths, self._sizes)
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Announces reads, so that remote files that are read much are copied first.
+        """Announces reads, so that heavily read remote files are copied first.
 
-        Args:
-            numbers: Index of a file in `paths`, once for each range that follows.
-
-        Raises:
-            DataError: If a file cannot be copied.
+        `numbers` holds the index of a file in `paths` once for each range to be read.
+        Raises `DataError` if a file cannot be copied.
         """
         if len(self._starts) == len(self._remote):
             return
@@ -77,15 +72,9 @@ class OpenFiles:
                 self._copy(sorted(new))
 
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Reads a range of bytes of a file, which is short at its end.
+        """Reads a range of bytes of file `number`; the range is shorter at its end.
 
-        Args:
-            number: int. Index of the file in `paths`.
-            offset: int.
-            size: int.
-
-        Raises:
-            DataError: If the file cannot be read.
+        Raises `DataError` if the file cannot be read.
         """
         path = self._paths[number]
         try:
@@ -117,7 +106,10 @@ class OpenFiles:
             )
         logging.info(
             "copying %d record files (%.1f MB) to %s, %s first",
-            *(len(numbers), total / 1e6, folder, first),
+            len(numbers),
+            total / 1e6,
+            folder,
+            first,
         )
         if self._copies is None:
             self._copies = tempfile.TemporaryFile(prefix="albert_tf-")  # noqa: SIM115
@@ -132,7 +124,7 @@ class OpenFiles:
         self._starts |= starts
 
     def _copy_piece(self, number: int, at: int, start: int) -> None:
-        """Copies one piece of a file, from byte `at` on."""
+        """Copies one piece of a file, starting at byte `at`."""
         path = self._paths[number]
         end = min(self._sizes[number], at + _PIECE)
         try:
@@ -151,9 +143,9 @@ class OpenFiles:
 
 
 def _map(path: str) -> mmap.mmap:
-    """Returns the memory of a local file, which threads read at once.
+    """Returns the memory of a local file, which several threads may read.
 
-    It is not closed: another thread may be reading. The last user frees it.
+    It is never closed, because another thread may be reading. The last user frees it.
     """
     with files.open_binary(path) as file:
         # Some mounted buckets refuse a shared mapping.

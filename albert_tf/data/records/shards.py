@@ -10,19 +10,17 @@ from albert_tf.storage import files, streams
 _SHARD = re.compile(
     r"(?P<prefix>.*)-(?P<number>\d{5,})-of-(?P<total>\d{5,})\.tfrecord$"
 )
-# How people call record files; ours have the first.
+# Common endings of record files; ours use the first.
 _ENDINGS = (".tfrecord", ".tfrecords", ".tf_record")
 
 
 def find_shards(pattern: str | Sequence[str]) -> list[str]:
-    """Returns the record files that a pattern or list stands for, sorted by name.
+    """Returns the record files that a pattern or list denotes, sorted by name.
 
-    A path or a glob stands for what it matches, a prefix for all its shards, and a
-    folder for all record files in it; held-out ones (`<prefix>-eval-...`) only if the
-    folder contains no others.
-
-    Raises:
-        DataError: If nothing matches, or shards of a prefix or folder are missing.
+    A path or a glob denotes its matches, a prefix all its shards, and a folder all
+    record files in it; held-out ones (`<prefix>-eval-...`) only if the folder contains
+    no others. Raises `DataError` if nothing matches, or shards of a prefix or folder
+    are missing.
     """
     parts = pattern.split(",") if isinstance(pattern, str) else list(pattern)
     paths: list[str] = []
@@ -44,20 +42,19 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
 
 
 def are_records(pattern: str) -> bool:
-    """Returns whether a pattern, as of `find_shards`, stands for record files.
+    """Returns whether a pattern, as in `find_shards`, denotes record files.
 
-    Raises:
-        DataError: If it stands for nothing, and is no file or folder either.
+    Raises `DataError` if it denotes nothing, and is not a file or folder either.
     """
     first = pattern.split(",")[0].strip()
     if files.is_folder(first):
         return bool(streams.glob(os.path.join(streams.escape(first), "*.tfrecord")))
     if not first or first.endswith(_ENDINGS):
         return bool(first)
-    found = [*streams.glob(first), *of_prefix(first)]
-    rule = f"{pattern}: no such file or folder, and no record file begins with it"
-    require(found or files.exists(pattern), rule, error=DataError)
-    return any(path.endswith(_ENDINGS) for path in found)
+    matches = [*streams.glob(first), *of_prefix(first)]
+    expected = f"{pattern}: no such file or folder, and no record file begins with it"
+    require(matches or files.exists(pattern), expected, error=DataError)
+    return any(path.endswith(_ENDINGS) for path in matches)
 
 
 def prefix_of(path: str) -> str | None:
@@ -73,7 +70,7 @@ def of_prefix(prefix: str) -> list[str]:
 
 
 def check_complete(paths: Iterable[str]) -> None:
-    """Raises DataError if shards of a prefix are missing or belong to two data sets."""
+    """Raises `DataError` if shards of a prefix are missing or from two data sets."""
     totals_of: dict[str, dict[int, set[int]]] = {}
     for name in filter(None, map(_SHARD.match, paths)):
         totals = totals_of.setdefault(name["prefix"], {})

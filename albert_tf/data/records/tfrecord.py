@@ -7,7 +7,7 @@ this sidecar, such as the original's, is indexed by walking over its length head
 
 Payloads are `tf.train.Example` messages. TensorFlow's class takes about 20 microseconds
 per example of 128 tokens and needs TensorFlow in every worker. Here a whole batch
-becomes bytes with a few NumPy calls. The bytes are those of deterministic protobuf
+becomes bytes with a few NumPy calls. The bytes equal deterministic protobuf
 serialization (map entries sorted by name), so equal examples are equal bytes on every
 machine.
 """
@@ -38,7 +38,7 @@ _VALUES = protobuf.tag(1)  # of Int64List and FloatList, packed
 _ENTRY = protobuf.tag(1)  # of Features, and of Example
 
 
-# A varint: lengths of small messages are very frequent.
+# A cached varint: lengths of small messages are very frequent.
 _size = functools.lru_cache(1 << 14)(protobuf.varint)
 
 
@@ -68,10 +68,8 @@ def shard_name(prefix: str, shard: int, num_shards: int) -> str:
 def write_shard(path: str, payloads: Iterable[bytes]) -> int:
     """Writes one shard and its index, each completely or not at all.
 
-    The index is renamed first: a shard under its final name is always complete.
-
-    Returns:
-        The number of records.
+    The index is renamed first: a shard under its final name is always complete. Returns
+    the number of records.
     """
     offsets, at = [], 0
     with streams.write_atomically(path) as file:
@@ -88,15 +86,13 @@ def write_shard(path: str, payloads: Iterable[bytes]) -> int:
 class RecordSet:
     """The records of all shards of a data set, readable in any order.
 
-    Record k counts through the shards in the order of their names.
+    Record k counts through the shards in the order of their names. Raises `DataError`
+    if no file matches, or a file is not a complete TFRecord file.
 
     Args:
         pattern: str or Sequence. A path, a glob, a comma-separated list of them, or a
             sequence of paths; also a prefix as given to `create_pretraining_data`
             (there is no file of that name, but `<prefix>-*-of-*.tfrecord`).
-
-    Raises:
-        DataError: If no file matches, or a file is not a complete TFRecord file.
     """
 
     def __init__(self, pattern: str | Sequence[str]):
@@ -113,18 +109,11 @@ class RecordSet:
         return int(self._starts[-1])
 
     def read(self, indices: Iterable[int] | np.ndarray) -> list[bytes]:
-        """Reads records by their number in the whole set.
-
-        Args:
-            indices: int `[n]`. Numbers in `[0, len(self))`, in any order.
-
-        Returns:
-            n serialized examples.
-        """
+        """Returns serialized examples by index in the whole set, in any order."""
         indices = np.asarray(indices, np.int64).reshape(-1)
         wrong = indices[(indices < 0) | (indices >= len(self))]
-        rule = f"record number must be in [0, {len(self)})"
-        require(not len(wrong), rule, *wrong[:1].tolist())
+        expected = f"record number must be in [0, {len(self)})"
+        require(not len(wrong), expected, *wrong[:1].tolist())
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         numbers = indices - self._starts[shards]
         self._files.expect(shards.tolist())
@@ -155,7 +144,7 @@ class RecordSet:
         return sha256.hexdigest()
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Returns the file of record `index` and its number within, for messages."""
+        """Returns the file of record `index` and its number there, for messages."""
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self.paths[shard], int(index - self._starts[shard])
 
@@ -168,13 +157,13 @@ class RecordSet:
         payload = record[_HEADER.size : -_FOOTER.size]
         length, crc = _HEADER.unpack_from(record)[0], _FOOTER.unpack(record[-4:])[0]
         if length != len(payload) or crc != masked_crc(payload):
-            rule = "checksum does not match, the file or its index is damaged"
-            raise DataError(f"{where}: {rule}")
+            reason = "checksum does not match, the file or its index is damaged"
+            raise DataError(f"{where}: {reason}")
         return payload
 
 
 def load_borders(paths: Sequence[str]) -> list[np.ndarray]:
-    """Returns `shard_borders` of all shards; remote ones are waited for together."""
+    """Returns `shard_borders` of all shards; remote ones are read concurrently."""
     if not any(map(files.is_remote, paths)):
         return [shard_borders(path) for path in paths]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -182,16 +171,12 @@ def load_borders(paths: Sequence[str]) -> list[np.ndarray]:
 
 
 def shard_borders(path: str) -> np.ndarray:
-    """Returns the byte offsets of the records of a shard, and the size of the file.
+    """Returns the byte offset of each record and the size of the file, `[records + 1]`.
 
-    They are in the sidecar. One that does not describe the file (its last record does
-    not end where the file ends) is ignored, and the file is scanned.
-
-    Returns:
-        int64 `[records + 1]`.
-
-    Raises:
-        DataError: If the file is missing, truncated, or not a TFRecord file.
+    The offsets are int64, from the sidecar. A sidecar that does not describe the file
+    (its last record does not end where the file ends) is ignored, and the file is
+    scanned. Raises `DataError` if the file is missing, truncated, or not a TFRecord
+    file.
     """
     sidecar = index_path(path)
     require(files.exists(path), f"{path}: no such file", error=DataError)
@@ -201,9 +186,9 @@ def shard_borders(path: str) -> np.ndarray:
     if len(data) % 8 == 0 and _describes(path, offsets, size):
         return np.append(offsets, size)
     scanned = scan(path, size)
-    rule = f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
-    rule += "its index lists: the file is truncated (if that is intended, remove "
-    require(len(scanned) >= len(offsets), f"{rule}{sidecar})", error=DataError)
+    demand = f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
+    demand += "its index lists: the file is truncated (if that is intended, remove "
+    require(len(scanned) >= len(offsets), f"{demand}{sidecar})", error=DataError)
     return np.append(scanned, size)
 
 
@@ -223,7 +208,7 @@ def scan(path: str, size: int) -> np.ndarray:
     """Returns the offset of each record by walking over the length headers.
 
     Raises:
-        DataError: If the walk fails; names the record and its byte offset.
+        DataError: If the walk fails; the message names the record and its byte offset.
     """
     at, offsets = 0, []
     with files.reading(path) as file:
@@ -256,12 +241,8 @@ def pack_floats(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
 def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
     """Encodes rows of non-negative integers as packed varints.
 
-    Args:
-        values: int `[sum(lengths)]`. All rows, one after the other.
-        lengths: int `[rows]`. Number of values of each row.
-
-    Returns:
-        The packed bytes of each row.
+    `values` is int `[sum(lengths)]`, all rows one after the other, and `lengths` int
+    `[rows]`. Returns the packed bytes of each row.
     """
     values = np.asarray(values)
     ends = np.cumsum(lengths)
@@ -286,16 +267,15 @@ def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
 
 
 def _key(name: str) -> bytes:
-    """Returns the key of a `Features.feature` map entry and the tag of its value."""
+    """Returns the key of a `Features.feature` entry and the tag of its value."""
     return protobuf.delimited(1, name.encode()) + protobuf.tag(2)
 
 
 def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
     """Returns a serialized `tf.train.Example`.
 
-    Args:
-        entries: Sequence. Key (from `_key`), tag of the kind of list, and packed
-            values; sorted by name.
+    Each entry is the key (from `_key`), the tag of the kind of list, and the packed
+    values; entries are sorted by name.
     """
     parts, total = [], 0
     for key, kind, payload in entries:

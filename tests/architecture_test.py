@@ -208,8 +208,10 @@ def test_files_and_functions_stay_small():
 
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
-MOST_CODE = {"albert_tf": 32_798, "tests": 34_847}
+MOST_CODE = {"albert_tf": 32_816, "tests": 34_852}
 MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 247, 27, 467
+# What a native writer would put otherwise, in albert_tf.
+MOST_PHRASES = {r"Returns (what|how|where|which)\b": 2, r"\bthose of\b": 27}
 
 
 def code_lines(path: pathlib.Path) -> int:
@@ -236,6 +238,12 @@ def test_files_and_rules_do_not_multiply():
     assert len(list((ROOT / "albert_tf").rglob("*.py"))) <= MOST_FILES
     assert len(RULES) <= MOST_RULES
     assert len(BUILD.splitlines()) <= MOST_LINES_OF_BUILD
+
+
+def test_sentences_have_heads():
+    text = "".join(p.read_text("utf-8") for p in (ROOT / "albert_tf").rglob("*.py"))
+    for phrase, most in MOST_PHRASES.items():
+        assert len(re.findall(phrase, text)) <= most, phrase
 
 
 def test_few_files_have_the_same_name():

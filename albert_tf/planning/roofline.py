@@ -7,18 +7,18 @@ from albert_tf.planning.hlo import Collective
 from albert_tf.planning.topologies import Topology
 
 ASSUMPTIONS = (
-    "Operations are those of matrix products, at the device's peak in bfloat16; those "
-    "of --precision=float32, too, which a TPU computes in one pass of bfloat16 unless "
-    "told otherwise.",
-    "Memory is what the compiled program moves from and to HBM, at its peak; what "
-    "stays inside the chip is free.",
+    "Operations are matrix products, at the device's peak in bfloat16; this includes "
+    "--precision=float32, which a TPU computes in one bfloat16 pass by default.",
+    "Memory traffic is the data that the compiled program moves to and from HBM, at "
+    "its peak speed; data that stays inside the chip costs nothing.",
     "The network is a ring over all chips that uses all links of a chip at once, at "
-    "half of their speed where the links of a slice do not close to rings (v4, v5p "
-    "and TPU7x below 64 chips, v5e and v6e below 256).",
-    "Operations and memory overlap, the network overlaps with neither: gradients are "
-    "summed when all are known. A step takes at least this long.",
-    "Reading batches, evaluations, checkpoints and compilation take no time. Every row "
-    "holds one example; packing adds a mask per row.",
+    "half of their speed where the links of a slice do not form rings (v4, v5p and "
+    "TPU7x below 64 chips, v5e and v6e below 256).",
+    "Operations and memory traffic overlap; the network overlaps with neither, "
+    "because gradients are summed only when all are known. A step takes at least this "
+    "long.",
+    "Reading batches, evaluations, checkpoints and compilation take no time. Every "
+    "row holds one example; packing adds a mask per row.",
 )
 
 

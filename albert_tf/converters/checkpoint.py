@@ -127,8 +127,8 @@ class Checkpoint:
         kernel = self.tensors.get("classifier/kernel")
         if kernel is None:
             return None
-        if len(kernel.shape) != 2:
-            raise DataError(f"{self.path}: {kernel.name} has shape {kernel.shape}")
+        expected = f"{self.path}: the shape of {kernel.name} must have two dimensions"
+        require(len(kernel.shape) == 2, expected, kernel.shape, error=DataError)
         return kernel.shape[1]
 
     @property

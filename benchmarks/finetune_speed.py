@@ -107,7 +107,7 @@ def run(settings: Settings) -> list[Row]:
         rows.append(Row(f"{ours} / {name}", rates[ours] / rates[name], "", aim))
     for name, one in (("packed", shape), ("padded", padded)):
         rate = useful_token_rate(encoded, one, settings.batch_size, _SEED)
-        rows.append(Row(f"share of tokens that are no padding, {name}", rate, ""))
+        rows.append(Row(f"share of non-padding tokens, {name}", rate, ""))
     return rows
 
 

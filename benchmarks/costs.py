@@ -30,14 +30,15 @@ _SEED = 12345
 _GIB = 2**30
 _NOTES = (
     "Parameters, bytes of the optimizer and bytes that every device sums with the "
-    "others in a step are exact, those of activations are computed from the shapes; "
-    "all are those of float32 and AdamW. Peak memory is that of the process during a "
-    "step, above that of TensorFlow alone. (estimated): of memory, the sum of weights, "
-    "gradients, optimizer and activations, which what was measured exceeds by half and "
-    "more; of time, that of ALBERT of this size, and "
-    "for each parameter more what it took in the largest size whose BERT was measured. "
-    "The paper's 1.7 is that of large on many TPUs (Table 2), where fewer parameters "
-    "also mean less to sum over devices; this machine is alone and sums nothing.",
+    "others in a step are exact; the bytes of activations are computed from the "
+    "shapes. All are for float32 and AdamW. Peak memory is the peak of the process "
+    "during a step, minus the memory of TensorFlow alone. An estimated memory is the "
+    "sum of weights, gradients, optimizer and activations, which measured values "
+    "exceed by half and more. An estimated time is the time of ALBERT of this size, "
+    "plus the time per additional parameter in the largest size whose BERT was "
+    "measured. The paper's 1.7 is for large on many TPUs (Table 2), where fewer "
+    "parameters also mean less to sum over devices; on this single machine, nothing "
+    "is summed.",
 )
 
 
@@ -120,7 +121,7 @@ class _Model:
     """A model in its own process, which trains a step on request.
 
     Attributes:
-        memory: int. Peak memory in bytes, above that of TensorFlow alone.
+        memory: int. Peak memory in bytes, minus the memory of TensorFlow alone.
     """
 
     def __init__(self, name: str, config: AlbertConfig, rows: int, length: int):

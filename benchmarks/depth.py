@@ -26,13 +26,13 @@ ENGINES = ("tensorflow", "jax")
 _SEED = 12345
 _NOTES = (
     "first step: from the call to its end, with tracing and compilation. {} "
-    "activations: what remains without weights, gradients and the optimizer, 16 bytes "
-    "a parameter. step: median of the steps after the first."
+    "activations: the same without weights, gradients and the optimizer, 16 bytes per "
+    "parameter. step: median of the steps after the first."
 )
 _OF_ENGINES = {
-    "tensorflow": "nodes: of the graph of a step and all its functions. peak memory: "
-    "of the process, above that of TensorFlow alone;",
-    "jax": "peak memory: what the compiled program needs, as XLA says;",
+    "tensorflow": "nodes: the nodes of a step's graph and all its functions. peak "
+    "memory: the peak of the process, minus the memory of TensorFlow alone;",
+    "jax": "peak memory: the needs of the compiled program, as reported by XLA;",
 }
 
 

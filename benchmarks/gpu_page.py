@@ -57,28 +57,29 @@ _TITLES = {
     "depth": "Forms of the depth",
 }
 _NOTES = (
-    "* step: median of the turns. The device is waited for at the end of a turn: a "
-    "step, or as many as take 25 ms. The first one includes tracing and compilation.",
-    "* of the peak: model FLOPs over the peak of the matrix units. Model FLOPs are "
-    "those of the encoder's matrix products in a forward pass, a block's parameters "
-    "counted once for each of its applications, and both products of the attention, "
-    "times three for training. Heads, activations, recomputation and padding count for "
-    "nothing, and an example in a packed row attends to itself only.",
-    "* Work: transformers scores the vocabulary at every token, albert_tf at those to "
-    "be predicted, a sixth; 'every token scored' does as transformers does. Both train "
-    "with AdamW, clipped gradients and bfloat16 over float32 weights. Full rows are "
-    "given to transformers without a mask and with one that masks nothing; the faster "
-    "counts.",
-    "* peak memory: the most that a process has allocated on the device until then: it "
-    "is cumulative, so a case that follows a larger one of the same process shows the "
-    "larger number. Of the forms of the depth and of the attention: arguments, results "
-    "and temporaries of the program that XLA has compiled.",
+    "* step: median of the turns. A turn is one step, or as many steps as take 25 ms, "
+    "and ends when the device has finished. The first step includes tracing and "
+    "compilation.",
+    "* of the peak: model FLOPs over the peak of the matrix units. Model FLOPs count "
+    "the encoder's matrix products in a forward pass (a block's parameters once for "
+    "each of its applications) and both products of the attention, times three for "
+    "training. Heads, activations, recomputation and padding are not counted, and an "
+    "example in a packed row attends only to itself.",
+    "* Work: transformers scores the vocabulary at every token, albert_tf only at the "
+    "tokens to be predicted, a sixth; 'every token scored' works like transformers. "
+    "Both train with AdamW, clipped gradients and bfloat16 over float32 weights. Full "
+    "rows are given to transformers without a mask and with one that masks nothing; "
+    "the comparison uses the faster one.",
+    "* peak memory: the most that a process has allocated on the device until then: "
+    "it is cumulative, so a case that follows a larger one of the same process shows "
+    "the larger number. For the forms of the depth and the attention, it is the sum "
+    "of arguments, results and temporaries of the compiled XLA program.",
     "* Attention: forward and backward pass, or forward pass alone, of the encoder of "
-    "albert_base, with a mask. Milliseconds and MiB of two products and a softmax / of "
-    "the fused kernel, and by how many % of the latter the former needs more, as "
-    "transformers' page counts. transformers is not compiled here and has weights in "
-    "bfloat16; on its page they were float16. Published: its section 'Using SDPA', "
-    "from an NVIDIA GeForce RTX 2060 with PyTorch 2.3.1.",
+    "albert_base, with a mask. The columns show milliseconds and MiB of two products "
+    "and a softmax / of the fused kernel, and how many % more the former needs, "
+    "relative to the latter, as on transformers' page. transformers is not compiled "
+    "here and has weights in bfloat16; on its page they were float16. Published: its "
+    "section 'Using SDPA', from an NVIDIA GeForce RTX 2060 with PyTorch 2.3.1.",
 )
 Found = Mapping[str, Any]
 

@@ -52,7 +52,7 @@ def test_on_jax(monkeypatch):
     for form in depth.FORMS:
         assert found[f"2 x 16, 3 layers, {form}: activations"] > 0
         assert found[f"2 x 16, 3 layers, {form}: step"] > 0
-    assert "what the compiled program needs" in report.notes[0]
+    assert "the needs of the compiled program" in report.notes[0]
 
 
 def test_the_engine_is_checked():

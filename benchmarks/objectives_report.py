@@ -15,13 +15,14 @@ METHODS = ("fine-tuned", "probe")
 TITLES = {"sst2": "SST-2", "cola": "CoLA"}
 METRICS = {"sst2": "accuracy", "cola": "Matthews correlation"}
 SHARINGS = {"all": "One shared block", "none": "Unshared layers"}
+_UNRANKED, _NOT_SEPARATED = "not ranked, one seed", "not separated"
 _BUDGETS = {"tokens": "equal tokens", "seconds": "equal CPU seconds"}
 _NOTES = (
     "A score is the mean over pretraining seeds, with the 95% interval of Student's t "
-    "distribution; of a fine-tuned model, the median of its fine-tuning seeds counts. "
-    "Two rows are called separated only if their intervals do not overlap; with one "
-    "seed there is no interval, and nothing is ranked. The intervals are about seeds, "
-    "not about other text, other dev examples or larger models, and of the many pairs "
+    "distribution; for a fine-tuned model, the median of its fine-tuning seeds is "
+    "used. Two rows are called separated only if their intervals do not overlap; with "
+    "one seed there is no interval, and nothing is ranked. The intervals cover seeds, "
+    "not other text, other dev examples or larger models, and with so many pairs, "
     "some may be separated by chance.",
 )
 
@@ -91,17 +92,35 @@ def compare(estimates: Mapping[str, Estimate]) -> str:
         estimates: dict. At least two, by name.
     """
     if any(one.margin is None for one in estimates.values()):
-        return "not ranked, one seed"
+        return _UNRANKED
     found = []
     for (first, a), (second, b) in itertools.combinations(estimates.items(), 2):
         if abs(a.mean - b.mean) > a.margin + b.margin:
             names = (first, second) if a.mean > b.mean else (second, first)
             found.append("{} above {}".format(*names))
     if not found:
-        return "not separated"
+        return _NOT_SEPARATED
     pairs = len(estimates) * (len(estimates) - 1) // 2
     others = "; the other pairs are not separated" if len(found) < pairs else ""
     return ", ".join(found) + others
+
+
+def verdicts(
+    columns: Mapping[str, Mapping[str, Estimate]],
+    none: str = "No pair is separated in any column.",
+) -> list[str]:
+    """Describes the separated ones of each column, or all columns in one sentence.
+
+    Args:
+        columns: dict. For each column the estimates to compare, by name.
+        none: str. The sentence if nothing is separated in any column.
+    """
+    texts = {column: compare(estimates) for column, estimates in columns.items()}
+    if set(texts.values()) == {_UNRANKED}:
+        return ["One seed: not ranked."]
+    if set(texts.values()) == {_NOT_SEPARATED}:
+        return [none]
+    return [f"* {column}: {text}." for column, text in texts.items()]
 
 
 def make_report(
@@ -183,13 +202,18 @@ def to_table(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _verdicts(table, objectives: Sequence[str]) -> list[str]:
-    """Describes for each column the separated objectives."""
-    lines = []
-    for column in next(iter(table.values())):
-        found = {name: table[name][column] for name in (*objectives, RANDOM)}
-        if all(isinstance(one, Estimate) for one in found.values()):
-            lines.append(f"* {column}: {compare(found)}.")
-    return lines
+    """Describes the separated objectives in the columns where all have a score."""
+    columns = {
+        column: {name: table[name][column] for name in (*objectives, RANDOM)}
+        for column in next(iter(table.values()))
+    }
+    return verdicts(
+        {
+            column: estimates
+            for column, estimates in columns.items()
+            if all(isinstance(one, Estimate) for one in estimates.values())
+        }
+    )
 
 
 def _panels(

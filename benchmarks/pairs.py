@@ -14,7 +14,7 @@ from benchmarks.held_out import held_out_score
 from benchmarks.objectives import each
 from benchmarks.objectives_jobs import WITHOUT_PAIRS, Study
 from benchmarks.objectives_picture import Panel, draw_study, points
-from benchmarks.objectives_report import compare, to_table
+from benchmarks.objectives_report import to_table, verdicts
 from benchmarks.report import Report, Row
 
 # Objectives, and their names in the paper.
@@ -28,12 +28,12 @@ SCALES = {
 }
 _NOTES = (
     "Accuracies are means over pretraining seeds with the 95% interval of Student's t "
-    "distribution. Those of pairs are balanced, the mean over both labels, so that 0.5 "
-    "is what a constant answer or a coin scores. Own head: the one that was trained "
-    "with the encoder; that of `none` has its initial weights, which is the paper's "
-    "random guess. Fitted head: logistic regression on the pooled outputs of the "
-    "frozen encoder, for training records of the task. MLM: on held-out records of "
-    "the kind that the model read.",
+    "distribution. Accuracies on pairs are balanced (the mean over both labels), so "
+    "that a constant answer or a coin scores 0.5. Own head: the head that was trained "
+    "with the encoder; the head of `none` has its initial weights, which corresponds "
+    "to the paper's random guess. Fitted head: logistic regression on the pooled "
+    "outputs of the frozen encoder, for training records of the task. MLM: accuracy "
+    "on held-out records of the kind that the model read.",
 )
 
 
@@ -84,9 +84,7 @@ def _report(scores: list[dict[str, Any]]) -> Report:
         for name in LEARNED.values()
     }
     lines, asked = [*to_table(table), ""], columns[2:]
-    for column in asked:
-        verdict = compare({name: cells[column] for name, cells in table.items()})
-        lines.append(f"* {column}: {verdict}.")
+    lines += verdicts({c: {name: table[name][c] for name in table} for c in asked})
     return Report(
         "What a model of next sentences knows of sentence order",
         [

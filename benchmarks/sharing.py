@@ -23,9 +23,9 @@ from benchmarks.objectives_report import (
     METRICS,
     TITLES,
     Estimate,
-    compare,
     estimate,
     to_table,
+    verdicts,
 )
 from benchmarks.report import Report, Row
 
@@ -43,11 +43,15 @@ SCALES = {
 }
 _NOTES = (
     "Scores are means over pretraining seeds with the 95% interval of Student's t "
-    "distribution. Every seed draws examples of its own, and the examples of a smaller "
-    "number are part of the larger ones; both encoders get the same. A fine-tuning run "
-    "has the same number of steps for every number of labels, and its last weights "
-    "count. MLM and SOP are accuracies on documents that no model has read, that of "
-    "SOP balanced.",
+    "distribution. Every seed draws its own examples, smaller sets are subsets of "
+    "larger ones, and both encoders get the same examples. A fine-tuning run has the "
+    "same number of steps for every number of labels, and its last weights are "
+    "evaluated. MLM and SOP are accuracies on documents that no model has read; the "
+    "SOP accuracy is balanced.",
+)
+_NONE_SEPARATED = (
+    "The two encoders are not separated for any number of labels, neither on dev nor "
+    "in the gap."
 )
 
 
@@ -173,17 +177,19 @@ def _report(
             downstream: estimate(_values(curves, name, most, "dev")),
         }
     lines = ["## Ways of sharing", "", *to_table(modes), ""]
-    for column in ("MLM", "SOP", downstream):
-        verdict = compare({name: cells[column] for name, cells in modes.items()})
-        lines.append(f"* {column}: {verdict}.")
+    compared = ("MLM", "SOP", downstream)
+    by_mode = {c: {name: modes[name][c] for name in SHARINGS} for c in compared}
+    lines += verdicts(by_mode)
     lines.append("")
     lines += [f"## {TITLES[task]} with few labels: {METRICS[task]}", ""]
     by_labels = _by_labels(curves)
     lines += [*to_table(by_labels), ""]
-    for labels, cells in by_labels.items():
-        for part in ("dev", "gap"):
-            pair = {name: cells[f"{name}, {part}"] for name in CURVES}
-            lines.append(f"* {labels}, {part}: {compare(pair)}.")
+    both = {
+        f"{labels}, {part}": {name: cells[f"{name}, {part}"] for name in CURVES}
+        for labels, cells in by_labels.items()
+        for part in ("dev", "gap")
+    }
+    lines += verdicts(both, _NONE_SEPARATED)
     rows = [
         Row(f"{row}, {column}", one.mean, "")
         for table in (modes, by_labels)

@@ -12,7 +12,7 @@ from albert_tf.errors import UsageError
 from benchmarks import objectives
 from benchmarks.objectives_jobs import Study, step_costs
 from benchmarks.objectives_picture import Panel, Point, draw_study
-from benchmarks.objectives_report import Estimate, compare, estimate
+from benchmarks.objectives_report import Estimate, compare, estimate, verdicts
 from tests.tiny import SPIECE, TEXT
 
 WORDS = ["the", "a", "returns", "array", "of", "new", "value", "with", "input", "list"]
@@ -62,6 +62,14 @@ def test_intervals_are_those_of_student():
 )
 def test_only_what_is_separated_is_ranked(estimates, text):
     assert compare({k: Estimate(*v) for k, v in estimates.items()}) == text
+
+
+def test_columns_that_say_the_same_share_a_sentence():
+    near, far = ({"a": Estimate(0.5, 0.1), "b": Estimate(b, 0.1)} for b in (0.6, 0.8))
+    alone = {"a": Estimate(0.5, None), "b": Estimate(0.9, None)}
+    assert verdicts({"x": near, "y": near}) == ["No pair is separated in any column."]
+    assert verdicts({"x": alone, "y": alone}) == ["One seed: not ranked."]
+    assert verdicts({"x": near, "y": far})[1] == "* y: b above a."
 
 
 def test_same_numbers_same_picture():

@@ -95,6 +95,7 @@ def export_for_runtime(
     with folders.writing(path, own_names=own_names) as out:
         run = _write_model(runtime, graph, out.path, quantization)
         content["max_difference"] = _difference(runtime, graph, run, quantization)
+        content["max_difference_in_batch"] = _batch_difference(graph, run)
         if check is not None:
             content["check"] = dict(check(run))
         content["speed"] = _speed(graph, run, length)
@@ -147,6 +148,23 @@ def _difference(
         f"Keras model by {worst:.2g} in random rows; expected at most {limit:.0e}",
         error=DataError,
     )
+    return worst
+
+
+def _batch_difference(graph: TokensGraph, run: Run) -> float:
+    """Returns the largest difference between a row alone and among others.
+
+    It is not 0 where the scale of a number format is that of a whole batch.
+    """
+    size = min(16, graph.model.config.max_position_embeddings)
+    batch = graph.random_batch(8, size, np.random.default_rng(1), full=True)
+    together, worst = run(batch), 0.0
+    for row in range(2):
+        alone = run({name: values[row : row + 1] for name, values in batch.items()})
+        for name, values in alone.items():
+            if values.dtype.kind == "f" and name != "end_log_probs":
+                error = np.abs(together[name][row] - values[0]).max()
+                worst = max(worst, float(error / max(1.0, values.std())))
     return worst
 
 

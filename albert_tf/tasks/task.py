@@ -28,6 +28,8 @@ MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 # Limits of a report: number of errors, and characters of each text.
 MOST_ERRORS, LONGEST_TEXT = 50, 1000
+# Bytes of a file of examples that is kept in memory.
+_SMALL = 1 << 24
 
 
 class Examples:
@@ -90,11 +92,15 @@ class Portions:
         return examples
 
     def checked(self, path: str | os.PathLike) -> Self:
-        """Returns these portions after reading the start of a file that is not a pipe.
+        """Returns these portions after reading the file, unless it is a pipe.
 
-        A problem that affects all rows is thus found before anything is computed.
+        A problem is thus found before anything is computed. Only the start of a large
+        file, or of one in a bucket, is read.
         """
-        if streams.status(path).is_regular or not files.exists(path):
+        status = streams.status(path)
+        if status.is_regular and status.size <= _SMALL and not files.is_remote(path):
+            return self.of(self.whole())
+        if status.is_regular:
             next(self.portions(1))
         return self
 

@@ -22,7 +22,7 @@ from albert_tf.storage.lock import check_free
 from albert_tf.text.load import check_options, load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
-from albert_tf.training.run_folder import check_writable
+from albert_tf.training.run_folder import RunFolder, check_writable
 
 # Pair policies whose examples have two segments.
 _OF_SEGMENTS = ("clean", "original", "nsp", "segments")
@@ -36,6 +36,8 @@ def check_files(settings: PretrainSettings) -> None:
         if not files.is_remote(folder):
             check_writable(folder)
         check_free(folder)
+        # The objective completes the settings, and needs Keras.
+        RunFolder(settings, complete=False)
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
     if not settings.spm_model_file:

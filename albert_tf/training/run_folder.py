@@ -69,7 +69,8 @@ class RunFolder:
     is to be replaced. A setting that is not on record had its default. A setting that
     names content, such as a path, is compared by value only if the content is not on
     record. Settings that may be computed from others, or from the content, are compared
-    last, so that the message names the one the user gave.
+    last, so that the message names the one the user gave. Before an objective has
+    completed the settings (not `complete`), those that are None are not compared.
 
     Attributes:
         was_begun: bool. Whether the folder holds this run.
@@ -83,7 +84,12 @@ class RunFolder:
         DataError: If the record of the run in it is damaged.
     """
 
-    def __init__(self, settings: TrainingSettings, replaces: bool = False):
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        replaces: bool = False,
+        complete: bool = True,
+    ):
         self.path = os.fspath(settings.output_dir)
         self.settings = settings
         self.identity = _as_read(settings.identity())
@@ -114,6 +120,8 @@ class RunFolder:
         need = f"{where}: holds another run, of the kind {kind or 'pretraining'!r}"
         require(kind == settings.kind, need)
         names = {*self._recorded["settings"], *self.identity}
+        if not complete:
+            names = {n for n in names if self.identity.get(n) is not None}
         self._check_settings(sorted(names - set(self._follows)))
         self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
 

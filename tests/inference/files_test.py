@@ -35,6 +35,12 @@ COLUMNS = TableSettings()
 SMALL = BulkSettings(rows_per_part=7, max_batch_tokens=60)
 
 
+@pytest.fixture(autouse=True)
+def read_in_portions(monkeypatch):
+    """Has these small files read as large ones are."""
+    monkeypatch.setattr("albert_tf.tasks.task._SMALL", 0)
+
+
 @pytest.fixture
 def model(model_folder):
     return lambda kind: model_folder("text_classifier", seed=1, **MODELS[kind])

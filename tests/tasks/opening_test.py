@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.tasks import opening, registry
+from albert_tf.tasks import task as task_module
 from albert_tf.tasks.multiple_choice import choice_task
 from albert_tf.tasks.tagging import tagging_task
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -175,8 +176,9 @@ def write_rows(path, rows):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_rows_to_predict_are_read_in_portions(tmp_path, name):
-    """All portions are the whole; a row is read only when it is asked for."""
+def test_rows_to_predict_are_read_in_portions(tmp_path, name, monkeypatch):
+    """All portions are the whole; of a large file, a row is read when asked for."""
+    monkeypatch.setattr(task_module, "_SMALL", 0)
     (task, rows), path = OWN[name], str(tmp_path / name)
     write_rows(path, rows)
     whole = opening.read_split(task, opening.DataSettings(), "test", path)
@@ -195,8 +197,12 @@ def test_rows_to_predict_are_read_in_portions(tmp_path, name):
     source = opening.open_portions(task, opening.DataSettings(), "test", path)
     portions = source.portions(2)
     assert [len(next(portions)) for _ in range(2)] == [2, 2]
-    with pytest.raises(DataError, match=r"(line (6|5|13)|row 5): "):
+    where = r"(line (6|5|13)|row 5): "
+    with pytest.raises(DataError, match=where):
         next(portions)
+    monkeypatch.undo()
+    with pytest.raises(DataError, match=where):  # of a small file, at once
+        opening.open_portions(task, opening.DataSettings(), "test", path)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +217,8 @@ def test_rows_to_predict_are_read_in_portions(tmp_path, name):
         ("a.parquet", {"tags": ["O", "O"]}, "row 3: expected no tags, as in the rows"),
     ],
 )
-def test_a_later_row_that_differs_is_named(tmp_path, name, given, message):
+def test_a_later_row_that_differs_is_named(tmp_path, monkeypatch, name, given, message):
+    monkeypatch.setattr(task_module, "_SMALL", 0)
     (task, rows), path = OWN[name], str(tmp_path / name)
     empty = {"label": "", "tags": None}
     rows = [{k: empty.get(k, v) for k, v in row.items()} for row in rows]

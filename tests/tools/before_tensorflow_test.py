@@ -76,6 +76,7 @@ MISTAKES = {
         ("--preset=none", 2, "--preset=none: "),
         ("--max_seq_length=1024", 2, "at most max_position_embeddings=512"),
         ("--config=c.py --objective=electra", 2, FROM_CONFIG),
+        ("--output_dir=a", 2, "--output_dir=a: holds another run, with --"),
         ("--num_train_steps=5", 2, "3125; this is the default of --num_warmup_steps"),
     ],
     "evaluate --model=m": [
@@ -91,6 +92,7 @@ MISTAKES = {
     f"{PREDICT}m": [
         ("", 2, "exactly one of --input_file and --data_dir"),
         (f"{TABLE} {BAD}", 1, NO_COLUMN),
+        ("--input_file=row.csv", 1, "row.csv: line 3: expected 1 columns, received 2"),
         ("--input_file=none.csv", 1, "none.csv: "),
         ("--input_file=a.pq", 2, "needs pyarrow"),
         (f"{TABLE} --task=foo", 2, "--task must be one of cola, "),
@@ -179,6 +181,7 @@ def test_mistakes(tmp_path, run_python, model_folder):
     (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")
     (tmp_path / "r.tfrecord").write_bytes(b"")
     (tmp_path / "empty.txt").touch()
+    (tmp_path / "row.csv").write_text("text\na good film\nbad, worse\n")
     config = "def get_config():\n    return {'pair_loss_weight': 0.3, 'ngram': 1}\n"
     (tmp_path / "c.py").write_text(config)
     (tmp_path / "a.pq").write_bytes(b"PAR1")

@@ -225,28 +225,28 @@ def test_every_worker_ignores_an_interrupt_of_a_terminal(run_python):
     assert output.stdout == "1 1 False\n", output.stderr
 
 
-def killed(run_python, folder, moment):
-    output = run_python("-m", "tests.jobs.fake_work", str(folder), str(moment))
+def killed(run_forked, folder, moment):
+    output = run_forked("-m", "tests.jobs.fake_work", str(folder), str(moment))
     done = output.stdout.startswith("done")
     assert output.returncode == (0 if done else -signal.SIGKILL), output.stderr
     return not done
 
 
 @pytest.mark.parametrize("moments", [[4, 9, 14]])
-def test_a_killed_run_goes_on(tmp_path, run_python, moments):
+def test_a_killed_run_goes_on(tmp_path, run_forked, moments):
     for moment in moments:
         folder = tmp_path / str(moment)
         folder.mkdir()
-        assert killed(run_python, folder, moment)
+        assert killed(run_forked, folder, moment)
         answer(folder, TEXTS)
         assert (folder / "out.txt").read_text() == EXPECTED
         assert names(folder) == ["out.txt"]
 
 
 @pytest.mark.broad
-def test_a_run_killed_at_every_moment_goes_on(tmp_path, run_python):
+def test_a_run_killed_at_every_moment_goes_on(tmp_path, run_forked):
     moment, finished = 1, []
-    while killed(run_python, tmp_path, moment):
+    while killed(run_forked, tmp_path, moment):
         try:
             answer(tmp_path, TEXTS)
         except UsageError as e:

@@ -19,7 +19,7 @@ from tests.training import runs
 from tests.training.runs import assert_same_run, execute, family, lines_of, run
 
 MANY = {"num_train_steps": 60, "eval_steps": 20, "save_checkpoints_steps": 10}
-MANY |= {"log_steps": 5}
+MANY |= {"log_steps": 5, "optimizer": "lamb"}
 PRETRAINING = {
     f"{precision}, {'packed' if packing else 'not packed'}": (precision, packing)
     for precision in ("float32", "bfloat16")

@@ -80,11 +80,21 @@ def kernel(path):
 
 
 @pytest.mark.slow
-def test_averages_are_evaluated_saved_resumed_and_exported(tmp_path, monkeypatch):
+def test_averages_and_phases_are_resumed_to_the_same_bits(
+    records, tmp_path, monkeypatch
+):
+    for length in (32, 64):
+        folder = records(pair_policy="none", max_seq_length=length)
+        (tmp_path / f"of_{length}").symlink_to(folder)
     run, stopped = tmp_path / "run", tmp_path / "cut"
-    model = run_pretraining(tmp_path, **AVERAGED)
+    given = {"input_file": tmp_path / "of_{length}", "max_predictions_per_seq": 10}
+    given |= {"eval_file": tmp_path / "of_64", "max_seq_length": 64}
+    given |= {"num_train_steps": 7, "sequence_length_schedule": "32:4:6,64:3:2"}
+    given = {**AVERAGED, **given}
+    model = run_pretraining(tmp_path, **given)
     lines = lines_of(run, "eval")
-    assert [line["step"] for line in lines] == [3, 6]
+    # Phases end with an evaluation, which is not repeated when the next one begins.
+    assert [line["step"] for line in lines] == [3, 4, 6, 7]
     for line in lines:
         assert line["ema_loss"] != line["loss"]
         assert 0 <= line["ema_mlm_accuracy"] <= 1
@@ -92,24 +102,33 @@ def test_averages_are_evaluated_saved_resumed_and_exported(tmp_path, monkeypatch
     # The model is the average; the checkpoint has both.
     np.testing.assert_array_equal(kernel(model), read(run, "averages"))
     assert np.abs(kernel(model) - read(run, "weights")).max() > 1e-4
-    # A run killed after its fourth step ends with the same bits.
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_after(patch, 4)
-        run_pretraining(tmp_path, output_dir=stopped, **AVERAGED)
-    assert not (stopped / "model").exists()
+    content = json.loads((run / "run.json").read_text())["content"]["data"]
+    assert {"records", "records of 32 tokens"} <= set(content)
+    # Killed at the boundary (before its evaluation), and in the second phase.
+    for step in (4, 6):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_after(patch, step)
+            run_pretraining(tmp_path, output_dir=stopped, **given)
+        assert not (stopped / "model").exists()
     # While it is stopped, the run is a model of the weights that it would export.
     np.testing.assert_array_equal(kernel(stopped), read(stopped, "averages"))
-    run_pretraining(tmp_path, output_dir=stopped, **AVERAGED)
+    run_pretraining(tmp_path, output_dir=stopped, **given)
     runs.assert_same_run(run, stopped)
     found = map(json.loads, (run / "samples.jsonl").read_text().splitlines())
     found = {(line["step"], line["weights"]): line["answers"] for line in found}
-    assert list(found) == [(s, w) for s in (3, 6) for w in ("last", "average")]
-    assert found[6, "last"] != found[6, "average"]
+    assert list(found) == [(s, w) for s in (3, 4, 6, 7) for w in ("last", "average")]
+    assert found[7, "last"] != found[7, "average"]
     text = (run / "README.md").read_text()
     assert "decay 0.9; this model has the average" in text
-    # Other averages are another run.
-    with pytest.raises(UsageError, match="--ema_decay=0.9; received --ema_decay=0.5"):
-        run_pretraining(tmp_path, **{**AVERAGED, "ema_decay": 0.5})
+    assert "32 tokens, then 3 steps of 2 examples" in text
+    # Other averages and other phases are another run.
+    phases = {"sequence_length_schedule": "32:4:6,64:3:1"}
+    for other, message in (
+        ({"ema_decay": 0.5}, "--ema_decay=0.9; received --ema_decay=0.5"),
+        (phases, "--sequence_length_schedule='32:4:6,64:3:2'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run_pretraining(tmp_path, **{**given, **other})
 
 
 @pytest.mark.slow
@@ -192,7 +211,7 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplo
 @pytest.fixture
 def small(tmp_path):
     """A model of two layers, and the settings of a run of one step with it."""
-    config = albert_tf.AlbertConfig.from_dict(runs.SIZES)
+    config = albert_tf.AlbertConfig.from_dict(runs.SIZES).replace(num_hidden_layers=2)
     path = tmp_path / "small"
     model = albert_tf.AlbertPretrainer(config, seed=5)
     albert_tf.save_pretrained(model, path, tokenizer=runs.SPIECE)
@@ -325,36 +344,6 @@ def test_a_picture_that_cannot_be_drawn_costs_no_model(
     assert {"model", "README.md"} <= names
 
 
-@pytest.mark.slow
-def test_a_run_is_resumed_in_each_phase_with_the_same_bits(
-    records, tmp_path, monkeypatch
-):
-    for length in (32, 64):
-        folder = records(pair_policy="none", max_seq_length=length)
-        (tmp_path / f"of_{length}").symlink_to(folder)
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    given = {"input_file": tmp_path / "of_{length}", "eval_file": tmp_path / "of_64"}
-    given |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "eval_steps": 3}
-    given |= {"num_train_steps": 7, "save_checkpoints_steps": 2}
-    given |= {"sequence_length_schedule": "32:4:6,64:3:2"}
-    run_pretraining(tmp_path, output_dir=whole, **given)
-    # Phases end with an evaluation, which is not repeated when the next one begins.
-    assert [line["step"] for line in lines_of(whole, "eval")] == [3, 4, 6, 7]
-    assert "32 tokens, then 3 steps of 2 examples" in (whole / "README.md").read_text()
-    content = json.loads((whole / "run.json").read_text())["content"]["data"]
-    assert {"records", "records of 32 tokens"} <= set(content)
-    # At the boundary (before its evaluation), and in the second phase.
-    for step in (4, 6):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_after(patch, step)
-            run_pretraining(tmp_path, output_dir=cut, **given)
-    run_pretraining(tmp_path, output_dir=cut, **given)
-    runs.assert_same_run(whole, cut)
-    given["sequence_length_schedule"] = "32:4:6,64:3:1"
-    with pytest.raises(UsageError, match="--sequence_length_schedule='32:4:6,64:3:2'"):
-        run_pretraining(tmp_path, output_dir=whole, **given)
-
-
 @pytest.mark.broad
 def test_micro_batches_and_devices_may_change_in_a_run(tmp_path):
     """Not the data: the weights are the same up to rounding."""
@@ -379,9 +368,10 @@ def test_micro_batches_and_devices_may_change_in_a_run(tmp_path):
 @pytest.mark.slow
 def test_the_form_of_the_layers_may_change_in_a_run(tmp_path, monkeypatch):
     given = {"num_train_steps": 4, "save_checkpoints_steps": 2, "precision": "float32"}
-    run_pretraining(tmp_path, output_dir=tmp_path / "plain", **given)
+    sizes = {"num_hidden_layers": 2}
+    run_pretraining(tmp_path, sizes, output_dir=tmp_path / "plain", **given)
     run = {"output_dir": tmp_path / "run", **given}
-    command = runs.pretraining(tmp_path, depth="loop_remat", **run)
+    command = runs.pretraining(tmp_path, sizes, depth="loop_remat", **run)
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
         assert run_command("pretrain", **command).code != 0
@@ -426,7 +416,8 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
 
 
 def test_layers_that_do_not_repeat_are_refused(tmp_path):
-    given = runs.pretraining(tmp_path, {"sharing": "none"}, depth="loop_remat")
+    sizes = {"sharing": "none", "num_hidden_layers": 2}
+    given = runs.pretraining(tmp_path, sizes, depth="loop_remat")
     done = run_command("pretrain", **given)
     assert done.code == 2
     assert "--depth=loop_remat: needs layers that read the same weights" in done.error
@@ -535,13 +526,12 @@ def test_spans_from_records_to_the_model(records, tmp_path, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packing", [False, True])
-def test_roberta_from_records_to_the_model(records, tmp_path, capfd, packing):
+def test_roberta_from_records_to_the_model(records, tmp_path, capfd):
     tokenizer = tmp_path / "tokenizer.json"
     tokenizer.write_bytes(kinds.BPE.replace(b"[MASK]", b"<mask>"))
     made = {"spm_model_file": str(tokenizer), "max_seq_length": 64}
     data, out = records(pair_policy="doc_sentences", **made), tmp_path / "run"
-    given = {**made, "input_file": data, "eval_file": data, "packing": packing}
+    given = {**made, "input_file": data, "eval_file": data, "packing": True}
     given |= {"max_predictions_per_seq": None, "num_train_steps": 4, "log_steps": 2}
     given |= {"objective": "roberta", "keep_best": "mlm_accuracy"}
     given |= {"eval_steps": 4, "sample_texts": ("The [MASK] sat.",)}

@@ -41,7 +41,7 @@ SIZES = {
     "vocab_size": 30000,
     "embedding_size": 8,
     "hidden_size": 12,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 20,
     "max_position_embeddings": 128,
@@ -67,6 +67,7 @@ def pretraining(folder, sizes=None, **changes) -> dict:
         "num_train_steps": 6,
         "num_warmup_steps": 1,
         "learning_rate": 0.01,
+        "optimizer": "adamw",  # LAMB takes longer to trace
         "max_eval_steps": 1,
         "seed": 7,
         **changes,

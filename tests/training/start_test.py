@@ -19,33 +19,33 @@ from tests.training.runs import CONFIG, run
 UNSHARED = CONFIG.replace(sharing="none", num_hidden_layers=2)
 
 
-@pytest.mark.parametrize("rule", DECAY_RULES)
 @pytest.mark.parametrize("inner", [1, 2])
-def test_rates_of_layers(inner, rule):
+def test_rates_of_layers(inner):
     config = UNSHARED.replace(num_hidden_layers=11, inner_group_num=inner)
     model = AlbertTextClassifier(config, num_labels=2, name="ffn_0")
-    optimizer = AdamW(
-        1.0, learning_rate_multipliers=learning_rate_multipliers(0.5, config, rule)
-    )
-    optimizer.build(model.trainable_variables)
-    rates = {}
-    for name, variable in weight_names(model).items():
-        layer = name.removeprefix("backbone/").split("/")
-        number = layer[1].rpartition("_")[2] if layer[0] == "encoder" else ""
-        key = int(number) // inner if number.isdigit() else layer[0]
-        rates.setdefault(key, set()).add(
-            optimizer._rates[optimizer._get_variable_index(variable)]
-        )
     # google-research/electra: decay ** (n_layers + 2 - depth), where the embeddings
     # have the depth 0 and the task's own layers n_layers + 2.
-    top = {"standard": 0, "corrected": 1, "original": 2}[rule]
-    assert rates == {
-        **{layer: {0.5 ** (top + 10 - layer)} for layer in range(11)},
-        "embeddings": {0.5 ** (top + 11)},
-        "encoder": {0.5 ** (top + 11)},  # the projection of the embeddings
-        "pooler": {1.0},
-        "classifier": {1.0},
-    }
+    tops = {"standard": 0, "corrected": 1, "original": 2}
+    assert {*tops} == {*DECAY_RULES}
+    for rule, top in tops.items():
+        multipliers = learning_rate_multipliers(0.5, config, rule)
+        optimizer = AdamW(1.0, learning_rate_multipliers=multipliers)
+        optimizer.build(model.trainable_variables)
+        rates = {}
+        for name, variable in weight_names(model).items():
+            layer = name.removeprefix("backbone/").split("/")
+            number = layer[1].rpartition("_")[2] if layer[0] == "encoder" else ""
+            key = int(number) // inner if number.isdigit() else layer[0]
+            rates.setdefault(key, set()).add(
+                optimizer._rates[optimizer._get_variable_index(variable)]
+            )
+        assert rates == {
+            **{layer: {0.5 ** (top + 10 - layer)} for layer in range(11)},
+            "embeddings": {0.5 ** (top + 11)},
+            "encoder": {0.5 ** (top + 11)},  # the projection of the embeddings
+            "pooler": {1.0},
+            "classifier": {1.0},
+        }
 
 
 def test_a_group_for_each_layer_shares_nothing():

@@ -1,7 +1,5 @@
 """Multiple choice in a SavedModel answers as `MultipleChoice` does in Python."""
 
-import types
-
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -21,18 +19,18 @@ def race(tokenizer):
 
 
 @pytest.fixture(scope="module")
-def loaded(exported):
-    return tf.saved_model.load(exported("multiple_choice"))
+def signatures(race):
+    return heads.functions_of(race, race.options.max_seq_length, traced=True)
 
 
-def check(choose, loaded, contexts, questions, rows):
+def check(choose, signatures, contexts, questions, rows):
     """Compares both signatures with Python; `rows` are the choices of each question."""
     width = max(map(len, rows))
     padded = [row + [""] * (width - len(row)) for row in rows]
     inputs = {"context": contexts, "question": questions, "choices": padded}
     inputs = {name: tf.constant(value, tf.string) for name, value in inputs.items()}
     counts = tf.constant([len(row) for row in rows], tf.int32)
-    got = loaded.signatures["counted"](**inputs, num_choices=counts)
+    got = signatures["counted"](**inputs, num_choices=counts)
     got = {name: value.numpy() for name, value in got.items()}
     assert got.keys() == {"probabilities", "logits", "index", "choice"}
     expected = choose(contexts, rows, questions)
@@ -47,7 +45,7 @@ def check(choose, loaded, contexts, questions, rows):
         assert got["choice"][i] == raw
         assert (got["logits"][i][len(rows[i]) :] == -1e9).all()
     if all(row[-1] for row in rows):
-        default = loaded.signatures["serving_default"](**inputs)
+        default = signatures["serving_default"](**inputs)
         for name, value in default.items():
             np.testing.assert_array_equal(value, got[name])
 
@@ -64,21 +62,16 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["race", "table", "byte_bpe"])
-def test_equals_python(request, kind, race, tokenizer):
-    if kind == "race":
-        choose, loaded = race, request.getfixturevalue("loaded")
-    else:
-        model = AlbertMultipleChoice(tiny.CONFIG, seed=3)
-        if kind == "byte_bpe":
-            model.task = race.model.task
-            tokenizer = request.getfixturevalue("byte_bpe")
-        choose = MultipleChoice(model, tokenizer)
-        functions = heads.functions_of(choose, choose.options.max_seq_length)
-        loaded = types.SimpleNamespace(signatures=functions)
-    check(choose, loaded, *map(list, zip(*QUESTIONS, strict=True)))
+def test_equals_python(race, signatures):
+    check(race, signatures, *map(list, zip(*QUESTIONS, strict=True)))
     for context, question, choices in QUESTIONS:
-        check(choose, loaded, [context], [question], [choices])
+        check(race, signatures, [context], [question], [choices])
+
+
+def test_without_a_task_and_byte_bpe(byte_bpe):
+    choose = MultipleChoice(AlbertMultipleChoice(tiny.CONFIG, seed=3), byte_bpe)
+    signatures = heads.functions_of(choose, choose.options.max_seq_length)
+    check(choose, signatures, *map(list, zip(*QUESTIONS, strict=True)))
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("a _.\0Σ\n"))
@@ -88,18 +81,18 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("a _.\
 @hypothesis.given(
     st.lists(st.tuples(TEXT, TEXT, st.lists(TEXT, min_size=1)), min_size=1, max_size=3)
 )
-def test_any_text_equals_python(race, loaded, rows):
-    check(race, loaded, *map(list, zip(*rows, strict=True)))
+def test_any_text_equals_python(race, signatures, rows):
+    check(race, signatures, *map(list, zip(*rows, strict=True)))
 
 
-def test_tokens(race, loaded, tokenizer):
+def test_tokens(race, signatures, tokenizer):
     rows = [
         [2, *tokenizer.encode("anna has"), 3, *tokenizer.encode(choice), 3]
         for choice in ("a cat", "dogs")
     ]
     first = len(tokenizer.encode("anna has")) + 2
     width = max(map(len, rows)) + 3
-    got = loaded.signatures["tokens"](
+    got = signatures["tokens"](
         token_ids=tf.constant([[row + [9] * (width - len(row)) for row in rows]] * 2),
         lengths=tf.constant([[*map(len, rows)], [len(rows[0]), 0]], tf.int32),
         segment_ids=tf.constant([[[0] * first + [1] * (width - first)] * 2] * 2),
@@ -111,7 +104,7 @@ def test_tokens(race, loaded, tokenizer):
     assert got.keys() == {"probabilities", "logits", "index"}
 
 
-def test_a_bad_row_does_not_harm_its_mates(race, loaded, monkeypatch):
+def test_a_bad_row_does_not_harm_its_mates(race, signatures, monkeypatch):
     huge = [b"_" * 300_000, b"word " * 100_000, b"\xff" * 100_000, b""]
     good = [b"Anna has _ .", b"a dog", b"b"]
     rows = [good, *([text] * 3 for text in huge), good]
@@ -121,7 +114,7 @@ def test_a_bad_row_does_not_harm_its_mates(race, loaded, monkeypatch):
         "choices": tf.constant([row[1:] for row in rows]),
     }
     for counts in ([2] * 6, [2, -5, 0, 99, 2, 2]):
-        got = loaded.signatures["counted"](**inputs, num_choices=tf.constant(counts))
+        got = signatures["counted"](**inputs, num_choices=tf.constant(counts))
         assert np.isfinite(got["probabilities"]).all()
         ranked = race("Anna has _ .", ["a dog", "b"], "Anna has _ .")
         for i in (0, 5):
@@ -130,13 +123,13 @@ def test_a_bad_row_does_not_harm_its_mates(race, loaded, monkeypatch):
             assert got["index"][i] == ranked[0]["index"]
 
 
-def test_many_choices_are_scored_in_steps(race, loaded):
+def test_many_choices_are_scored_in_steps(race, signatures):
     choices = [f"choice {i}" for i in range(2 * row_steps.ROWS + 1)]
-    check(race, loaded, ["Anna"], ["which _ is it"], [choices])
+    check(race, signatures, ["Anna"], ["which _ is it"], [choices])
 
 
-def test_nothing(loaded):
-    ask = loaded.signatures["serving_default"]
+def test_nothing(signatures):
+    ask = signatures["serving_default"]
     none = tf.constant([], tf.string)
     got = ask(context=none, question=none, choices=tf.zeros([0, 3], tf.string))
     assert got["probabilities"].shape == (0, 3)

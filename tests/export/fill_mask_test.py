@@ -17,16 +17,17 @@ from tests import tiny
 K = 3
 
 
-def _serve(model, tokenizer, top_k=K):
+def _serve(model, tokenizer, traced=True):
     length = model.config.max_position_embeddings
-    made = make_signatures(model, TextInputs(tokenizer, length), top_k=top_k)
-    function = tf.function(made["fill_mask"], specs_of(made["fill_mask"], model))
+    made = make_signatures(model, TextInputs(tokenizer, length), top_k=K)
+    function = made["fill_mask"]
+    if traced:
+        function = tf.function(function, specs_of(function, model))
 
     def serve(texts):
         outputs = function(tf.constant(texts, tf.string, [len(texts)]))
         return {name: value.numpy() for name, value in outputs.items()}
 
-    serve.function = function
     return serve
 
 
@@ -123,9 +124,9 @@ def test_bytes_that_are_not_utf_8(both):
 def test_many_masks_are_answered_in_groups(tokenizer, monkeypatch):
     model = AlbertMaskedLM(tiny.CONFIG, seed=1)
     texts = ["[MASK] a [MASK] b [MASK]", "", "c [MASK] [MASK]"]
-    whole = _serve(model, tokenizer)(texts)
+    whole = _serve(model, tokenizer, traced=False)(texts)
     monkeypatch.setattr(signatures, "_MASKS_AT_A_TIME", 2)
-    grouped = _serve(model, tokenizer)(texts)
+    grouped = _serve(model, tokenizer, traced=False)(texts)
     np.testing.assert_array_equal(grouped["token_ids"], whole["token_ids"])
     np.testing.assert_allclose(grouped["scores"], whole["scores"], atol=1e-6)
     assert grouped["num_masks"].tolist() == [3, 0, 2]
@@ -134,7 +135,8 @@ def test_many_masks_are_answered_in_groups(tokenizer, monkeypatch):
 def test_texts_beyond_the_bounds_are_refused(tokenizer, monkeypatch):
     monkeypatch.setattr(text_inputs, "MAX_RAW_BYTES", 200)
     monkeypatch.setattr(text_inputs, "MAX_TEXT_BYTES", 50)
-    serve = _serve(AlbertMaskedLM(tiny.CONFIG, seed=1), tokenizer)
+    model = AlbertMaskedLM(tiny.CONFIG, seed=1)
+    serve = _serve(model, tokenizer, traced=False)
     # Few tokens all the same: an unknown word, and blanks that are collapsed.
     word, blanks = "☃" * 20 + " [MASK]", "[MASK]" + " " * 200
     got = serve([word, blanks, "[MASK]" + " " * 194, "[MASK] x"])

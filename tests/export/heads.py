@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf import heads
 from albert_tf.export import manifest, warmup
 from albert_tf.export.signatures import make_signatures
-from albert_tf.export.text_inputs import TextInputs
+from albert_tf.export.text_inputs import TextInputs, specs_of
 from albert_tf.tasks import saved
 from albert_tf.tasks.registry import find_task
 from tests import tiny
@@ -55,15 +55,20 @@ def make_model(name: str | None) -> keras.Model:
     return model
 
 
-def functions_of(answerer, length: int) -> dict:
+def functions_of(answerer, length: int, traced: bool = False) -> dict:
     """Returns the signatures of a model, without the time that saving them takes.
 
     Args:
         answerer: One of the classes in `inference`; its model and tokenizer are used.
         length: int. Maximum length of a row.
+        traced: bool. Each is one graph, which takes time once, for many calls.
     """
     text_inputs = TextInputs(answerer.tokenizer, length)
-    return make_signatures(answerer.model, text_inputs)
+    made = make_signatures(answerer.model, text_inputs)
+    if traced:
+        specs = {name: specs_of(one, answerer.model) for name, one in made.items()}
+        made = {name: tf.function(one, specs[name]) for name, one in made.items()}
+    return made
 
 
 def requests_of(folder: str) -> dict[str, dict[str, np.ndarray]]:

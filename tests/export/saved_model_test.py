@@ -15,6 +15,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export import cpu, manifest
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.storage import files
@@ -218,8 +219,13 @@ _MANIFESTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("head", _MANIFESTS)
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(head, marks=[] if head == "text_classifier" else pytest.mark.slow)
+        for head in _MANIFESTS
+    ],
+)
 def test_manifest(head, exported):
     folder = pathlib.Path(exported(head))
     found = json.loads((folder / manifest.FILE).read_text())
@@ -318,18 +324,21 @@ def test_clean_process(folder, classify, tmp_path):
     assert got["imported"] == []
 
 
+def test_an_encoder_alone(tokenizer):
+    signatures = heads.functions_of(Embedder(heads.make_model(None), tokenizer), 24)
+    names = {"serving_default", "pair", "tokens", "preprocess"}
+    assert signatures.keys() == names | _EMBEDDINGS
+    got = signatures["serving_default"](text=tf.constant(["a cat", "b"]))
+    assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("head", [None, "pretraining"])
-def test_encoders(head, exported):
-    loaded = tf.saved_model.load(exported(head))
+def test_pretraining(exported):
+    loaded = tf.saved_model.load(exported("pretraining"))
     got = loaded.signatures["serving_default"](text=tf.constant(["a cat", "b"]))
     assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
-    for name in ("masked_lm", "fill_mask"):
-        assert (name in loaded.signatures) == (head is not None)
-    assert "classify" not in loaded.signatures
-    if head is None:
-        return
-    model = heads.make_model(head)
+    assert "classify" not in loaded.signatures and "fill_mask" in loaded.signatures
+    model = heads.make_model("pretraining")
     tokens = {"token_ids": [[2, 4, 3]], "segment_ids": [[0, 0, 0]]}
     inputs = {k: tf.constant(v) for k, v in tokens.items()}
     inputs["mask_positions"] = tf.constant([[1]])
@@ -387,20 +396,13 @@ def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece"])
-def test_other_tokenizers_take_strings_too(kind, byte_bpe, tmp_path):
+def test_other_tokenizers_take_strings_too(kind, byte_bpe):
     tokenizer = byte_bpe
     if kind == "wordpiece":
         tokenizer = WordPieceTokenizer(tiny.GOLDEN / "wordpiece/vocab.txt")
     model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
     classify = Classifier(model, tokenizer, heads.LABELS)
-    folder = export_saved_model(
-        model,
-        tmp_path / "m",
-        tokenizer=tokenizer,
-        labels=heads.LABELS,
-        warmup_batch_sizes=(),
-    )
-    served = tf.saved_model.load(folder).signatures["serving_default"]
+    served = heads.functions_of(classify, 24)["serving_default"]
     texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *STRINGS[:20]]
     got = served(text=tf.constant(texts))["logits"].numpy()
     np.testing.assert_allclose(got, classify.logits(texts), atol=1e-5)

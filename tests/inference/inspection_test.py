@@ -69,7 +69,6 @@ def test_the_plane_keeps_the_distances_of_what_lies_in_one():
     [
         ("albert", "pretraining", "albert_tf", {"num_hidden_layers": 3}),
         ("albert", "masked_lm", "huggingface", {"num_hidden_layers": 4}),
-        ("albert", "masked_lm", "albert_tf", {"sharing": "none"}),
         ("bert", "pretraining", "huggingface", BERT),
         ("roberta", "masked_lm", "huggingface", {**BERT, **ROBERTA}),
         ("electra", "masked_lm", "huggingface", {**BERT, "embedding_size": 6}),

@@ -15,13 +15,11 @@ from tests.tiny import SPIECE, make_model, randomize
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 # How the layers share weights, and the layouts of the embeddings.
 ENCODERS = {
-    "shared": {},
     "groups": {"num_hidden_groups": 2, "num_hidden_layers": 4},
-    "attention": {"sharing": "attention"},
+    "attention, square": {"sharing": "attention", "embedding_size": 12},
     "ffn": {"sharing": "ffn"},
     "own norms": {"share_layer_norm": False},
     "bert": {"sharing": "none", "embedding_size": 12, "hidden_act": "gelu"},
-    "square": {"embedding_size": 12},
     "electra": {"family": "electra", "hidden_act": "gelu"},
 }
 

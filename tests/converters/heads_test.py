@@ -52,9 +52,9 @@ VARIANTS = {
     "ffn": ({"sharing": "ffn", "num_hidden_groups": 2}, "albert_tf"),
     "projection": ({**E_IS_D, "embedding_projection": "always"}, "albert_tf"),
 }
-# Heads of variants of the encoder; others have no layer norm that the original numbers
-# over the whole graph.
-FEW = (None, "pretraining", "masked_lm", "text_classifier")
+# Heads of variants of the encoder: with and without a layer norm that the original
+# numbers over the whole graph.
+FEW = (None, "pretraining")
 
 
 def cases():
@@ -65,7 +65,9 @@ def cases():
                 continue
             if format == "tf1" and (head == "discriminator" or find(head).written_as):
                 continue
-            if variant not in ("base", "BERT") and head not in FEW:
+            # Hugging Face has classes of BERT with heads of their own.
+            own = variant == "BERT" and format == "huggingface"
+            if variant != "base" and not own and head not in FEW:
                 continue
             for kind in kinds if variant == "base" else kinds[:1]:
                 name = "-".join(filter(None, (format, head, variant, kind[1])))

@@ -248,8 +248,10 @@ def test_generators_that_do_not_fit(changes, message, tmp_path):
     assert report.head == "discriminator"
 
 
-@pytest.mark.parametrize("sharing", ["tied", "disentangled", "none"])
-@pytest.mark.parametrize("way", ["saved", "converted"])
+@pytest.mark.parametrize(
+    ("sharing", "way"),
+    [("tied", "converted"), ("disentangled", "saved"), ("none", "converted")],
+)
 def test_two_nets_that_were_trained_together(sharing, way, tmp_path):
     """The embeddings that the nets read are stored, whatever they are made of."""
     # Only where E is the generator's width, the original has embeddings of its own.

@@ -45,7 +45,11 @@ print(type(model).__module__, type(model).__name__, type(model.optimizer).__name
 
 
 @pytest.mark.parametrize(
-    "imports", ["import keras, albert_tf", "import albert_tf, keras"]
+    "imports",
+    [
+        pytest.param("import keras, albert_tf", marks=pytest.mark.slow),
+        "import albert_tf, keras",
+    ],
 )
 def test_keras_loads_models_in_a_new_process(keras_file, run_python, imports):
     result = run_python("-c", _LOAD.replace("{imports}", imports), keras_file)

@@ -58,9 +58,9 @@ def randomize(encoder):
 @pytest.mark.parametrize(
     "mode, norms, groups, inner",
     [
-        *itertools.product(SHARING_MODES, [True], [1, 2], [1]),
+        *itertools.product(SHARING_MODES, [True], [1], [1]),
         ("all", False, 1, 1),
-        ("all", True, 4, 1),
+        ("ffn", True, 2, 1),
         ("all", True, 2, 2),
         ("attention", False, 3, 2),
     ],

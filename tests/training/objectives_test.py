@@ -1,5 +1,6 @@
 """Every objective through the training step: all sharings, and what must not matter."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -19,9 +20,11 @@ from tests import forked, tiny
 
 ROWS, T, P, V = 8, 11, 3, 53
 
-ANY_SHARING = [
-    pytest.param(one, marks=[] if one in ("all", "none") else [pytest.mark.broad])
-    for one in SHARING_MODES
+# Each objective once, and both extremes of sharing.
+OFTEN = {*((one, "all") for one in OBJECTIVES), ("albert", "none")}
+LEARNING = [
+    pytest.param(*one, marks=[] if one in OFTEN else [pytest.mark.broad])
+    for one in itertools.product(OBJECTIVES, SHARING_MODES)
 ]
 # The objectives whose steps differ most: two losses from one net, and two nets.
 ANY_OBJECTIVE = [
@@ -51,12 +54,20 @@ def make_batch(seed):
 
 
 def make_step(
-    name, sharing="all", strategy=None, dropout=0.0, rate=1e-3, dtype=None, **options
+    name,
+    sharing="all",
+    strategy=None,
+    dropout=0.0,
+    rate=1e-3,
+    dtype=None,
+    layers=2,
+    **options,
 ):
     objective = OBJECTIVES[name]
     config = tiny.tiny_config(
         **{"vocab_size": V, "sharing": sharing, "initializer_range": 0.3},
         **{"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout},
+        num_hidden_layers=layers,
     )
     strategy = strategy or tf.distribute.get_strategy()
     more = {"generator_size": 1 / 3} if objective.sample_draws else {}
@@ -89,8 +100,7 @@ def assert_close(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", ANY_SHARING)
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize(("name", "sharing"), LEARNING)
 def test_the_loss_of_repeated_batches_falls(name, sharing):
     losses = train(make_step(name, sharing, rate=0.01), [0, 1] * 10)["losses"]
     assert np.isfinite(losses).all() and np.mean(losses[-2:]) < np.mean(losses[:2])
@@ -145,12 +155,12 @@ def test_layers_in_loops_train_the_same(name):
 
 @pytest.mark.parametrize("name", ANY_OBJECTIVE)
 def test_a_restored_run_continues_bitwise(name, tmp_path):
-    whole = make_step(name, dropout=0.2)
+    whole = make_step(name, dropout=0.2, layers=1)
     train(whole, range(3))
     kept = TrainingCheckpoints(tmp_path, whole.model, whole.optimizer, seed=1)
     kept.save(wait=True)
     expected = train(whole, range(3, 6))
-    again = make_step(name, dropout=0.2)
+    again = make_step(name, dropout=0.2, layers=1)
     restored = TrainingCheckpoints(tmp_path, again.model, again.optimizer, seed=1)
     restored.restore(tmp_path)
     assert restored.step == 3

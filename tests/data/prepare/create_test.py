@@ -29,11 +29,11 @@ PROSE = TEXT.read_text()
 
 @pytest.fixture(scope="module", params=["one source", "named sources"])
 def corpus_path(tmp_path_factory, request):
-    """Several files, some small ones that share a group, of 2.4 MB in all."""
+    """Several files, some small ones that share a group, of 2 MB in all."""
     folder = tmp_path_factory.mktemp("corpus")
     for k in range(6):
         text = PROSE.replace("the", f"the {k}")
-        (folder / f"{k}.txt").write_text((text + "\n") * (30 if k % 2 else 1))
+        (folder / f"{k}.txt").write_text((text + "\n") * (20 if k % 2 else 1))
     if request.param == "one source":
         return str(folder / "*.txt")
     return f"even={folder}/[024].txt:0.25,odd={folder}/[135].txt:0.75"
@@ -89,7 +89,7 @@ def test_files_are_complete(expected):
     names = [*train, *(f"t-eval-{end}" for end in ends)]
     assert {*content} == {*names, *(f"{name}.idx" for name in names)}
     records = tfrecord.RecordSet(str(folder / "t"))
-    assert len(records) == card["splits"]["train"]["examples"] > 1000
+    assert len(records) == card["splits"]["train"]["examples"] > 600
     sizes = [shard["records"] for shard in card["splits"]["train"]["shards"]]
     assert max(sizes) - min(sizes) <= 1 and len(records.paths) == 3
     assert abs(card["examples"]["label_1_rate"] - 0.5) < 0.005
@@ -104,11 +104,10 @@ def test_files_are_complete(expected):
     assert not (folder / "t.partial").exists()
 
 
-@pytest.mark.parametrize("processes", [2, 4])
 def test_any_number_of_processes_makes_the_same_bytes(
-    expected, corpus_path, tokenizer, tmp_path, processes
+    expected, corpus_path, tokenizer, tmp_path
 ):
-    card = _make(tmp_path / "t", tokenizer, source=corpus_path, num_processes=processes)
+    card = _make(tmp_path / "t", tokenizer, source=corpus_path, num_processes=3)
     assert _content(tmp_path) == expected[1]
     assert card == expected[0]
 
@@ -336,10 +335,10 @@ def test_too_little_text(tokenizer, tmp_path):
     _make(tmp_path / "t", tokenizer, source=path, num_shards=2)
 
 
-def test_a_script_without_main_guard_ends(tmp_path, corpus_path, run_python):
+def test_a_script_without_main_guard_ends(tmp_path, run_python):
     """Each of its workers would start the work anew; they must not block it."""
     script = tmp_path / "script.py"
-    script.write_text(_script(corpus_path, tmp_path, processes=2))
+    script.write_text(_script(str(TEXT), tmp_path, processes=2))
     done = run_python(script, timeout=120)
     assert done.returncode
     assert "without `if __name__" in done.stderr

@@ -17,7 +17,6 @@ from absl import flags
 
 from albert_tf.cli.run import run
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.cards import demo_summary
 from albert_tf.storage import files
 from albert_tf.tasks.docstring_topics import write_topic_tables
 
@@ -72,6 +71,8 @@ def main() -> None:
             files.write_text(out / "fill_mask.jsonl", printed)
     print(f"\n$ a process with only tensorflow and tensorflow_text: {RAW_TEXT!r}")
     answer = _run([sys.executable, "-c", SERVE, str(out / "saved_model"), RAW_TEXT])
+    from albert_tf.reports.cards import demo_summary  # starts TensorFlow
+
     summary = demo_summary(str(out), RAW_TEXT, answer)
     files.write_text(out / "README.md", summary)
     print("\n" + summary)

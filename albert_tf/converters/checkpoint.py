@@ -52,12 +52,20 @@ class Tensor:
 
 
 def as_float32(array: np.ndarray, where: str) -> np.ndarray:
-    """Returns a weight as float32; raises `DataError` if it is not floating-point."""
+    """Returns a weight as float32.
+
+    Raises:
+        DataError: If it is not floating-point, or is beyond float32's range.
+    """
     # NumPy has no class for bfloat16.
     fits = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
     expected = f"{where}: must hold floating-point numbers"
     require(fits, expected, array.dtype.name, error=DataError)
-    return array.astype(np.float32, copy=False)
+    with np.errstate(over="raise"):
+        try:
+            return array.astype(np.float32, copy=False)
+        except FloatingPointError:
+            raise DataError(f"{where}: holds numbers beyond float32's range") from None
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf.converters import safetensors_file
-from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.checkpoint import Tensor, as_float32
 from albert_tf.errors import DataError
 
 ARRAYS = {
@@ -54,6 +54,8 @@ def test_other_types_become_float32(tmp_path, dtype):
     read = safetensors_file.read(path)["x"].read()
     assert read.dtype == np.float32
     np.testing.assert_array_equal(read, [0, 1, 1, 0])
+    with pytest.raises(DataError, match="^y: holds numbers beyond float32's range"):
+        as_float32(np.array([1.0, 1e300]), "y")
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "bool"])

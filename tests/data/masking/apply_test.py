@@ -118,7 +118,8 @@ def test_row_depends_on_its_key_alone(rows, config):
 
 @pytest.mark.parametrize(
     ("preset", "rules"),
-    [*((preset, "albert_tf") for preset in PRESETS), ("albert", "original")],
+    [(p, "albert_tf") for p in PRESETS]
+    + [(p, "original") for p in PRESETS if p != "roberta"],
 )
 def test_numpy_eager_and_tf_data_agree(preset, rules):
     rng = np.random.default_rng(5)

@@ -105,9 +105,9 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 test-all:
 	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(MAKE) $(PLAN_VENV)/.installed lint
-	$(MAKE) -j $(JOBS) --output-sync=target demo-and-docs test-plan test-beam JOBS=1
+	$(MAKE) -j $(JOBS) --output-sync=target demo-and-docs test-backends test-plan \
+	  test-beam JOBS=1 ENGINE_TESTS=
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan)
-	$(MAKE) test-backends ENGINE_TESTS=
 
 # The pages run with what the demo has left.
 demo-and-docs:

@@ -11,7 +11,7 @@
 #                  its own
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
-# make test-all    all of these but the broad ones, the demo with few steps, and docs
+# make test-all    all of these but the broad ones, and the demo with few steps
 # make docs        the documentation as a site, docs/_build/html: executes its pages and
 #                  notebooks, checks its links, looks at it in a browser if there is one
 # make notebooks   the same, and keeps the outputs of the notebooks in their files
@@ -58,7 +58,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
 .PHONY: demo test test-slow test-benchmarks test-broad test-peers test-backends test-plan \
-  test-beam test-all demo-and-docs docs notebooks linkcheck install install-dev install-all lint \
+  test-beam test-all short-demo docs notebooks linkcheck install install-dev install-all lint \
   format lock clean
 
 demo: install
@@ -105,16 +105,16 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 test-all:
 	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(MAKE) $(PLAN_VENV)/.installed lint
-	$(MAKE) -j $(JOBS) --output-sync=target demo-and-docs test-backends test-plan \
+	$(MAKE) -j $(JOBS) --output-sync=target test-backends short-demo test-plan \
 	  test-beam JOBS=1 ENGINE_TESTS=
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan)
+	$(BIN)/python -m tests.seconds
 
-# The pages run with what the demo has left.
-demo-and-docs:
-	rm -rf docs/_build docs/_work
+# Pages that are built afterwards run with what it has left.
+short-demo:
+	rm -rf docs/_work
 	$(MAKE) demo DEMO_FLAGS="--output_dir=docs/_work/demo_output --num_train_steps=100 \
 	  --input_file=docstrings:max_bytes=1000000"
-	$(MAKE) docs
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/workspace.py docs/_work

@@ -31,12 +31,12 @@ def folder(tokenizer, tmp_path_factory):
     return path
 
 
-def compiled(model):
+def compiled(model, jit_compile=False):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = albert_tf.create_optimizer(
         "adamw", learning_rate=1e-2, num_train_steps=20
     )
-    model.compile(optimizer, loss, metrics=["accuracy"])
+    model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=jit_compile)
     return model
 
 
@@ -151,7 +151,7 @@ def test_labels_as_people_give_them(folder):
         model.evaluate(TEXTS, ["no", "may", "no", "yes"], verbose=0)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     model = albert_tf.from_pretrained(folder)
-    model.compile(loss=loss)
+    model.compile(loss=loss, jit_compile=False)
     one_hot = np.eye(2)[LABELS]
     expected = model.evaluate(TEXTS, one_hot, verbose=0)
     assert model.evaluate(TEXTS, one_hot.tolist(), verbose=0) == expected
@@ -197,7 +197,7 @@ def test_export_by_keras(name, tmp_path):
     if name == "AlbertPretrainer":
         x["mask_positions"] = np.array([[1, 2]] * 3, "int32")
     elif name == "AlbertTextClassifier":  # after fit, as in the documentation
-        compiled(model).fit(x, np.array([0, 1, 0]), verbose=0)
+        compiled(model, "auto").fit(x, np.array([0, 1, 0]), verbose=0)
     model.export(tmp_path / "e", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "e")
     served = loaded.serve(x)

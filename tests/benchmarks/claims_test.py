@@ -7,9 +7,9 @@ import pytest
 
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
-from benchmarks import claims, held_out, pairs, sharing, topics
+from benchmarks import claims, held_out, objectives, pairs, sharing, topics
 from benchmarks.objectives_jobs import Training
-from tests.benchmarks.objectives_test import write_tables
+from tests.benchmarks.objectives_test import in_process, write_tables
 from tests.tiny import SPIECE, TEXT
 
 
@@ -35,8 +35,9 @@ def test_a_study_needs_a_folder(topic):
         topics.measure(topic, {"work_dir": ""})
 
 
-@pytest.mark.slow
-def test_a_small_study_of_pairs(tmp_path):
+@pytest.mark.broad
+def test_a_small_study_of_pairs(tmp_path, monkeypatch):
+    in_process(monkeypatch, objectives, pairs)
     study = pairs.make_study(str(tmp_path), str(TEXT), str(SPIECE), "small")
     report = pairs.run(study)
     assert report.picture[:8] == b"\x89PNG\r\n\x1a\n"

@@ -16,6 +16,7 @@ def make_tiny(monkeypatch):
 @pytest.mark.slow
 def test_small_models_are_measured(monkeypatch):
     make_tiny(monkeypatch)
+    monkeypatch.setattr(depth, "FORMS", ("loop", "loop_remat"))
     step = step_speed.Settings(precision="float32", shapes=((2, 16),), steps=2)
     report = depth.run(depth.Settings(step, (3,), 1e9))
     found = {row.name: row for row in report.rows}

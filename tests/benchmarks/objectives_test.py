@@ -93,6 +93,22 @@ def write_tables(folder):
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
 
 
+def in_process(monkeypatch, *modules):
+    """Lets a study make its calls here: each process imports TensorFlow first."""
+
+    def each(calls, title):
+        return [call(*given) for call, given in calls]
+
+    for module in modules:
+        monkeypatch.setattr(module, "each", each)
+
+
+def test_calls_are_made_in_processes_of_one_thread():
+    calls = [(os.getenv, ("OMP_NUM_THREADS",)), (os.getpid, ()), (os.getppid, ())]
+    threads, process, parent = objectives.each(calls, "calls")
+    assert threads == "1" and process != parent == os.getpid()
+
+
 @pytest.fixture
 def study(tmp_path):
     write_tables(tmp_path)
@@ -101,13 +117,14 @@ def study(tmp_path):
         input_file=str(TEXT),
         tokenizer=str(SPIECE),
         tasks={"sst2": str(tmp_path)},
-        objectives=objectives.all_objectives(),
+        objectives=("albert", "electra"),
         scale=objectives.SCALES["small"],
     )
 
 
 @pytest.mark.slow
 def test_a_small_study(study, monkeypatch):
+    in_process(monkeypatch, objectives)
     report = objectives.run(study)
     assert report.picture[:8] == b"\x89PNG\r\n\x1a\n"
     for name in (*study.objectives, "random encoder", "bag of words"):
@@ -139,7 +156,7 @@ def test_a_folder_holds_one_study(study):
     pathlib.Path(study.folder).mkdir()
     objectives.check(study)
     objectives.check(study)
-    other = dataclasses.replace(study, objectives=study.objectives[:2])
+    other = dataclasses.replace(study, objectives=objectives.all_objectives()[:2])
     with pytest.raises(UsageError, match="with other values of objectives; give"):
         objectives.check(other)
 

@@ -43,7 +43,13 @@ def assert_answers_as_python(served, model, tokenizer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["question_answering", "beam_question_answering"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param("question_answering", marks=pytest.mark.broad),
+        "beam_question_answering",
+    ],
+)
 def test_from_a_fine_tuned_model(tokenizer, exported, head):
     served = exported(head)
     assert_answers_as_python(served, heads.make_model(head), tokenizer)

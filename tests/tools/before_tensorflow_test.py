@@ -97,7 +97,7 @@ MISTAKES = {
         ("--input_file=a.pq", 2, "needs pyarrow"),
         (f"{TABLE} --task=foo", 2, "--task must be one of cola, "),
         (f"{TABLE} --task=squad1", 2, "needs a model with the"),
-        (f"{TABLE} --task=mnli", 1, "those of task mnli"),
+        (f"{TABLE} --task=mnli", 1, "but task mnli has"),
         (f"{TABLE} --max_seq_length=99", 2, "embeddings=24"),
         (f"{TABLE} --output_file=x.json", 2, "texts are written as .tsv, .csv, .jsonl"),
         (f"{TABLE} --output_file=a.tsv", 2, "exists already; give --overwrite"),

@@ -1,9 +1,8 @@
 """Every objective through the training step: all sharings, and what must not matter."""
 
+import functools
 import itertools
 import json
-import os
-import subprocess
 
 import numpy as np
 import pytest
@@ -16,21 +15,15 @@ from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from tests import forked, tiny
+from tests import tiny
 
 ROWS, T, P, V = 8, 11, 3, 53
 
-# Each objective once, and both extremes of sharing.
-OFTEN = {*((one, "all") for one in OBJECTIVES), ("albert", "none")}
-LEARNING = [
-    pytest.param(*one, marks=[] if one in OFTEN else [pytest.mark.broad])
-    for one in itertools.product(OBJECTIVES, SHARING_MODES)
-]
-# The objectives whose steps differ most: two losses from one net, and two nets.
-ANY_OBJECTIVE = [
-    pytest.param(one, marks=[] if one in ("albert", "electra") else [pytest.mark.broad])
-    for one in OBJECTIVES
-]
+
+def choose(often):
+    """Returns all objectives; those that are not checked often are broad."""
+    broad = {True: (), False: pytest.mark.broad}
+    return [pytest.param(name, marks=broad[name in often]) for name in OBJECTIVES]
 
 
 def make_batch(seed):
@@ -56,11 +49,12 @@ def make_batch(seed):
 def make_step(
     name,
     sharing="all",
+    *,
+    layers=1,
     strategy=None,
     dropout=0.0,
     rate=1e-3,
     dtype=None,
-    layers=2,
     **options,
 ):
     objective = OBJECTIVES[name]
@@ -99,68 +93,81 @@ def assert_close(one, other):
             assert difference < 5e-5, name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "sharing"), LEARNING)
-def test_the_loss_of_repeated_batches_falls(name, sharing):
-    losses = train(make_step(name, sharing, rate=0.01), [0, 1] * 10)["losses"]
-    assert np.isfinite(losses).all() and np.mean(losses[-2:]) < np.mean(losses[:2])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ANY_OBJECTIVE)
-def test_micro_batches_train_the_same(name):
-    one = train(make_step(name), range(50))
-    assert len(set(one["losses"])) == 50
-    assert_close(one, train(make_step(name, accumulation=4), range(50)))
-
-
-_TWO = """
-import json
-from albert_tf.objectives.pretraining import OBJECTIVES
+WAYS = """
+import json, sys
 from albert_tf.training.tensorflow.strategy import create_strategy
 from tests.training.objectives_test import make_step, train
-strategies = [create_strategy(kind) for kind in ("mirrored", "one_device")]
-runs = {
-    name: [train(make_step(name, strategy=s), range(50)) for s in strategies]
-    for name in OBJECTIVES
+two, one = map(create_strategy, ("mirrored", "one_device"))
+ways = {
+    "one device": {"strategy": one},
+    "two replicas": {"strategy": two},
+    "micro-batches": {"strategy": one, "accumulation": 4},
 }
-print(json.dumps(runs))
+seeds, name = [0, 1] * 25, sys.argv[1]
+found = {way: train(make_step(name, **options), seeds) for way, options in ways.items()}
+print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
-def replicas():
-    # A process of its own, because devices can only be split before TensorFlow starts.
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(
-        [*forked.PYTHON, "-c", _TWO], capture_output=True, text=True, env=quiet
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    return json.loads(result.stdout.splitlines()[-1])
+def trained(run_forked):
+    """What training with an objective leads to in several ways: `trained("bert")`."""
+
+    @functools.cache
+    def run(name):
+        # A process of its own: devices can only be split before TensorFlow starts.
+        done = run_forked("-c", WAYS, name)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+def has_learned(losses):
+    return np.isfinite(losses).all() and np.mean(losses[-2:]) < np.mean(losses[:2])
+
+
+# The others have the losses and the model of one of these.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", choose(["albert", "spanbert", "electra"]))
+def test_replicas_and_micro_batches_train_the_same(trained, name):
+    one = trained(name)["one device"]
+    assert len(set(one["losses"])) == 50 and has_learned(one["losses"])
+    for way in ("two replicas", "micro-batches"):
+        assert_close(one, trained(name)[way])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_two_replicas_train_the_same(replicas, name):
-    assert_close(*replicas[name])
+@pytest.mark.parametrize(
+    ("name", "sharing"),
+    [
+        pytest.param(*one, marks=() if one == ("albert", "none") else pytest.mark.broad)
+        for one in itertools.product(OBJECTIVES, SHARING_MODES)
+    ],
+)
+def test_the_loss_of_repeated_batches_falls(name, sharing):
+    step = make_step(name, sharing, layers=2, rate=0.01)
+    assert has_learned(train(step, [0, 1] * 10)["losses"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ANY_OBJECTIVE)
+@pytest.mark.parametrize("name", choose(["electra"]))
 def test_layers_in_loops_train_the_same(name):
-    one = train(make_step(name, dropout=0.2), range(9))
-    for form in ("loop", "loop_remat"):
-        assert_close(one, train(make_step(name, dropout=0.2, depth=form), range(9)))
+    one, *others = (
+        train(make_step(name, layers=2, dropout=0.2, **depth), range(9))
+        for depth in ({}, {"depth": "loop"}, {"depth": "loop_remat"})
+    )
+    for other in others:
+        assert_close(one, other)
 
 
-@pytest.mark.parametrize("name", ANY_OBJECTIVE)
+@pytest.mark.parametrize("name", choose(["albert"]))
 def test_a_restored_run_continues_bitwise(name, tmp_path):
-    whole = make_step(name, dropout=0.2, layers=1)
+    whole, again = (make_step(name, dropout=0.2) for _ in range(2))
     train(whole, range(3))
     kept = TrainingCheckpoints(tmp_path, whole.model, whole.optimizer, seed=1)
     kept.save(wait=True)
     expected = train(whole, range(3, 6))
-    again = make_step(name, dropout=0.2, layers=1)
     restored = TrainingCheckpoints(tmp_path, again.model, again.optimizer, seed=1)
     restored.restore(tmp_path)
     assert restored.step == 3
@@ -168,11 +175,9 @@ def test_a_restored_run_continues_bitwise(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param("albert", marks=pytest.mark.broad), "electra"]
-)
-def test_a_compiled_step_and_bfloat16(name):
-    expected = train(make_step(name), range(2))["losses"]
+@pytest.mark.parametrize("name", choose(["electra"]))
+def test_a_compiled_step_and_bfloat16(trained, name):
+    expected = trained(name)["one device"]["losses"][:2]
     compiled = train(make_step(name, jit_compile=True), range(2))["losses"]
     assert compiled == pytest.approx(expected, rel=1e-4)
     half = train(make_step(name, dtype="mixed_bfloat16"), range(2))["losses"]

@@ -1,6 +1,7 @@
 """Several runs of one command, and a run that learns nothing."""
 
 import json
+from unittest import mock
 
 import pytest
 
@@ -8,73 +9,68 @@ from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
+from albert_tf.storage import hubs
 from albert_tf.training import evaluation, outputs
 from albert_tf.training import seeds as trials
 from albert_tf.training.evaluation import CollapsedError
+from albert_tf.training.run_folder import RunFolder
 from tests.training.runs import run, write_table
 
 
 @pytest.mark.slow
-def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
-    arguments = {
-        **tables,
-        "init_checkpoint": pretrained,
-        "num_train_steps": 6,
-        "num_seeds": 2,
-    }
-    results = run(tmp_path / "o", **arguments)
-    found = results["trials"]
-    assert [one["name"] for one in found["runs"]] == ["seed_7", "seed_8"]
-    lowest, highest = sorted(one["value"] for one in found["runs"])
-    assert results["dev_accuracy"] == found["highest"] == highest
-    assert (found["lowest"], found["median"]) == (lowest, (lowest + highest) / 2)
-    best = [one["value"] for one in found["runs"] if one["name"] == found["best"]]
-    assert best == [highest]
-    assert from_pretrained(tmp_path / "o").labels == ("bad", "good")
-    names = {path.name for path in (tmp_path / "o").iterdir()}
-    assert "trials.json" in names and "trials" not in names
-    page = (tmp_path / "o" / "report.html").read_bytes()
-    assert b"Results by seed" in page
-    assert page == render_runs(read_runs([str(tmp_path / "o")]))
-    # The finished command only reports.
-    assert run(tmp_path / "o", **arguments) == results
-
-
-@pytest.mark.slow
-def test_seeds_are_compared_by_a_metric_of_the_second_dev_split(
-    pretrained, monkeypatch, caplog, tmp_path
-):
-    """And none is lost where nothing can be drawn."""
-    folder = tmp_path / "glue" / "MNLI"
+def test_the_best_of_several_runs_is_kept(pretrained, monkeypatch, caplog, tmp_path):
+    """By a metric of the second dev split; none is lost where nothing can be drawn."""
+    folder, out = tmp_path / "glue" / "MNLI", tmp_path / "o"
     folder.mkdir(parents=True)
     labels = ("entailment", "neutral", "contradiction")
     rows = [f"the film {i}\ta day {i}\t{labels[i * i % 3]}" for i in range(24)]
     header = "sentence1\tsentence2\tgold_label"
-    for name in ("train", "dev_matched", "dev_mismatched"):
-        own = rows[::-1][:10] if name == "dev_mismatched" else rows
-        (folder / f"{name}.tsv").write_text("\n".join([header, *own, ""]))
+    for part in ("train", "dev_matched", "dev_mismatched"):
+        own = rows[::-1][:10] if part == "dev_mismatched" else rows
+        (folder / f"{part}.tsv").write_text("\n".join([header, *own, ""]))
+    arguments = {"task": "mnli", "data_dir": str(tmp_path / "glue"), "num_seeds": 2}
+    name, origin, asked = "hf://owner/name", "hf://owner/name@0123", []
+    arguments |= {"init_checkpoint": name, "num_train_steps": 4}
+    arguments["metric"] = metric = "dev_mismatched_accuracy"
+    complete, drawn = RunFolder.complete, []
 
-    def fail(*args, **kwargs):
-        raise ValueError("no fonts")
+    def download(name):
+        asked.append(name)
+        return hubs.Download(pretrained, origin)
 
-    for module in (outputs, trials):
-        monkeypatch.setattr(module, "render_run", fail)
-    results = run(
-        tmp_path / "o",
-        task="mnli",
-        data_dir=str(tmp_path / "glue"),
-        init_checkpoint=pretrained,
-        metric="dev_mismatched_accuracy",
-        num_train_steps=4,
-        num_seeds=2,
-    )
-    values = [one["value"] for one in results["trials"]["runs"]]
-    assert results["metric"] == "dev_mismatched_accuracy"
-    assert results["dev_mismatched_accuracy"] == max(values)
-    assert results["trials"]["median"] == sum(values) / 2
+    def complete_or_stop(folder, contents, *write_model):
+        if "trials.json" not in contents:
+            return complete(folder, contents, *write_model)
+        drawn.append("report.html" in contents)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hubs, "download", download)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        fail = mock.Mock(side_effect=ValueError("no fonts"))
+        for module in (outputs, trials):
+            patch.setattr(module, "render_run", fail)
+        patch.setattr(RunFolder, "complete", complete_or_stop)
+        run(out, **arguments)
     assert "report.html: not written: ValueError: no fonts" in caplog.text
-    assert not (tmp_path / "o" / "report.html").exists()
-    assert from_pretrained(tmp_path / "o").labels == tuple(sorted(labels))
+    assert drawn == [False]
+    # All seeds start from the commit that the first one found.
+    assert asked == [name, origin, origin]
+    results = run(out, **arguments)  # all seeds have been tried
+    found = results["trials"]
+    assert [one["name"] for one in found["runs"]] == ["seed_7", "seed_8"]
+    lowest, highest = sorted(one["value"] for one in found["runs"])
+    assert results["metric"] == metric
+    assert results[metric] == found["highest"] == highest
+    assert (found["lowest"], found["median"]) == (lowest, (lowest + highest) / 2)
+    best = [one["value"] for one in found["runs"] if one["name"] == found["best"]]
+    assert best == [highest]
+    assert from_pretrained(out).labels == tuple(sorted(labels))
+    names = {path.name for path in out.iterdir()}
+    assert "trials.json" in names and "trials" not in names
+    page = (out / "report.html").read_bytes()
+    assert b"Results by seed" in page and page == render_runs(read_runs([str(out)]))
+    # The finished command only reports.
+    assert run(out, **arguments) == results
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.synthetic_records import make_example, write
 from tests.imports import DISTRIBUTIONS, ROOT
-from tests.tiny import SPIECE
+from tests.training import runs
 
 # Packages without a release for the TensorFlow of a TPU, and those that only drawing,
 # scoring, converting or preparing data needs.
@@ -80,32 +80,10 @@ def test_a_model_is_pretrained_and_saved_without_them(tmp_path, run_python):
     rng = np.random.default_rng(2)
     lengths = rng.integers(7, 29, 37)
     records = write(tmp_path, [make_example(rng, length) for length in lengths])
-    sizes = {
-        "vocab_size": 30000,
-        "embedding_size": 6,
-        "hidden_size": 12,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 20,
-        "max_position_embeddings": 32,
-    }
-    (tmp_path / "albert_config.json").write_text(json.dumps(sizes))
-    flags = {
-        "input_file": records,
-        "spm_model_file": SPIECE,
-        "albert_config_file": tmp_path / "albert_config.json",
-        "output_dir": tmp_path / "run",
-        "max_seq_length": 29,
-        "max_predictions_per_seq": 5,
-        "train_batch_size": 4,
-        "num_train_steps": 2,
-        "num_warmup_steps": 1,
-        "eval_file": records,
-        "eval_batch_size": 4,
-        "eval_steps": 2,
-    }
-    command = [str(ROOT / "tools/pretrain.py")]
-    command += [f"--{name}={value}" for name, value in flags.items()]
+    given = {"input_file": records, "eval_file": records, "max_predictions_per_seq": 5}
+    given |= {"max_seq_length": 29, "num_train_steps": 2, "eval_steps": 2}
+    command = runs.command_line("pretrain", runs.pretraining(tmp_path, **given))
+    command = command[command.index(str(ROOT / "tools/pretrain.py")) :]
     given = json.dumps([str(ROOT), ABSENT, importable(), command])
     done = run_python("-c", PROGRAM, given)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -63,19 +63,6 @@ def test_dynamic_records_hold_pairs_of_the_text(tokenizer, policy):
     assert policy != "clean" or abs(2 * sum(labels) - len(labels)) <= 1
 
 
-def test_full_sentences_have_one_segment(tokenizer):
-    found = _records(_config("none"), tokenizer)["train"]
-    separators = 0
-    for record in found:
-        ids = record["input_ids"]
-        assert not record["segment_ids"].any()
-        assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
-        separators += np.count_nonzero(ids[:-1] == tokenizer.sep_id)
-    assert separators > 10  # examples go over the ends of documents
-    total = sum(len(record["input_ids"]) - 2 for record in found) - separators
-    assert total == len(_flat_text(tokenizer))
-
-
 def test_roberta_has_a_separator_after_each_sentence(tokenizer):
     documents = [RawDocument(0, k, ["One two.", "Three."], True) for k in range(2)]
     made = blocks.process_block(documents, _config("full_sentences"), tokenizer)

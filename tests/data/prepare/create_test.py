@@ -27,13 +27,16 @@ from tests.tiny import SPIECE, TEXT
 PROSE = TEXT.read_text()
 
 
-@pytest.fixture(scope="module", params=["one source", "named sources"])
+@pytest.fixture(
+    scope="module",
+    params=["one source", pytest.param("named sources", marks=pytest.mark.broad)],
+)
 def corpus_path(tmp_path_factory, request):
-    """Several files, some small ones that share a group, of 2 MB in all."""
+    """Several files, some small ones that share a group, in three blocks."""
     folder = tmp_path_factory.mktemp("corpus")
     for k in range(6):
         text = PROSE.replace("the", f"the {k}")
-        (folder / f"{k}.txt").write_text((text + "\n") * (20 if k % 2 else 1))
+        (folder / f"{k}.txt").write_text((text + "\n") * (15 if k % 2 else 1))
     if request.param == "one source":
         return str(folder / "*.txt")
     return f"even={folder}/[024].txt:0.25,odd={folder}/[135].txt:0.75"
@@ -205,7 +208,7 @@ def test_damaged_parts_and_changed_text_are_noticed_when_resuming(
     assert _content(tmp_path) == _content(tmp_path / "fresh")
 
 
-@pytest.mark.parametrize("prefix", ["wiki", "wiki-20", "[x]"])
+@pytest.mark.parametrize("prefix", ["wiki", "[x]"])
 def test_existing_output_is_kept_unless_asked(tokenizer, tmp_path, prefix):
     kept = tmp_path / "wiki-2019-00000-of-00001.tfrecord"
     kept.write_bytes(b"another data set's")
@@ -227,10 +230,7 @@ def test_files_can_be_named(tokenizer, tmp_path):
     config = _config("original", masking="static")
     card = _make(named, tokenizer, config, num_shards=None)
     found = tfrecord.RecordSet(named)
-    assert [pathlib.Path(path).name for path in found.paths] == [
-        "a.tfrecord",
-        "b.tfrecord",
-    ]
+    assert found.paths == named.split(",")
     example = parse(found[0])
     assert len(example["input_ids"]) == 128
     assert len(example["masked_lm_positions"]) == 19
@@ -372,10 +372,8 @@ def test_chinese_text_without_spaces(tmp_path):
     documents = [CHINESE[k % 7 :] for k in range(80)]
     path = tmp_path / "zh.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
-    model = train_tokenizer(
-        documents * 3, vocab_size=71, character_coverage=1.0, progress=False
-    )
-    tokenizer = AlbertTokenizer(model)
+    options = {"vocab_size": 71, "character_coverage": 1.0, "progress": False}
+    tokenizer = AlbertTokenizer(train_tokenizer(documents * 3, **options))
     config = _config(language="zh", eval_fraction=0)
     card = _make(tmp_path / "t", tokenizer, config, path, "auto")
     assert card["corpus"]["sentences"] >= 6 * len(documents)
@@ -430,34 +428,26 @@ def test_the_environment_does_not_change_a_byte(records, tmp_path, run_python):
     expected = _content(pathlib.Path(records(max_seq_length=64)))
     flags = [f"--input_file={TEXT}", f"--output_file={tmp_path}/x", "--overwrite"]
     flags += [f"--spm_model_file={SPIECE}", "--max_seq_length=64", "--num_processes=1"]
-    for variables in (
-        {"PYTHONHASHSEED": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
-        {"PYTHONHASHSEED": "77", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"},
-    ):
-        tool = ROOT / "tools/create_pretraining_data.py"
-        done = run_python(tool, *flags, **variables)
-        assert done.returncode == 0, done.stderr
-        assert _content(tmp_path) == expected
+    variables = {"PYTHONHASHSEED": "77", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    tool = ROOT / "tools/create_pretraining_data.py"
+    done = run_python(tool, *flags, **variables, TZ="Asia/Tokyo")
+    assert done.returncode == 0, done.stderr
+    assert _content(tmp_path) == expected
     assert sys.byteorder == "little"  # the index is stored so on any machine
 
 
-@pytest.mark.parametrize("scheme", ["file", "ram"])
-def test_a_remote_data_set_has_the_bytes_of_a_local_one(
-    scheme, tmp_path, tokenizer, bucket
-):
-    folder = bucket if scheme == "ram" else f"file://{tmp_path}"
-    source = files.join(folder, "input.txt")
+def test_a_remote_data_set_has_the_bytes_of_a_local_one(tmp_path, tokenizer, bucket):
+    source, output = files.join(bucket, "input.txt"), files.join(bucket, "out")
     files.write_bytes(source, TEXT.read_bytes())
-    output = files.join(folder, "out")
     _make(files.join(output, "t"), tokenizer, source=source)
     _make(tmp_path / "local/t", tokenizer)
     names = files.list_folder(tmp_path / "local")
     assert files.list_folder(output) == names
     assert sum(name.endswith(".tfrecord") for name in names) == 4
-    for name in names:
-        if name.endswith((".tfrecord", ".idx", ".png")):
-            content = (tmp_path / "local" / name).read_bytes()
-            assert files.read_bytes(files.join(output, name)) == content
+    for path in (tmp_path / "local").iterdir():
+        if path.suffix in (".tfrecord", ".idx", ".png"):
+            found = files.read_bytes(files.join(output, path.name))
+            assert found == path.read_bytes()
     records = tfrecord.RecordSet(files.join(output, "t"))
     assert records.read([3, 1]) == [records[3], records[1]]
     with pytest.raises(UsageError, match="give --overwrite"):

@@ -143,31 +143,30 @@ def test_segments_that_the_model_has_not_are_refused(make):
 
 def test_evaluations_may_mask_otherwise_than_training(make, records):
     data = records(max_seq_length=64)
-    evaluated_on = []
+    sizes = {"max_seq_length": 64, "max_predictions_per_seq": 32}
+    sizes |= {"train_batch_size": 8, "max_eval_steps": 100}
 
-    def positions(**changes):
-        """Returns the masked positions of a training and of a held-out batch."""
-        sizes = {"max_seq_length": 64, "max_predictions_per_seq": 32}
-        sizes |= {"train_batch_size": 8, "max_eval_steps": 100}
+    def masked(**changes):
+        """Returns batches, and the masked positions of a held-out one."""
         batches = make(input_file=data, eval_file=data, **sizes, **changes)
-        evaluated_on.append(batches.evaluated_on())
-        return [
-            next(iter(found))[features.MASK_POSITIONS].numpy()
-            for found in (training(batches, 0), batches.eval())
-        ]
+        return batches, positions(batches.eval())
 
-    train, held_out = positions()
+    def positions(dataset):
+        return next(iter(dataset))[features.MASK_POSITIONS].numpy()
+
+    plain, held_out = masked()
     other = {"masked_lm_prob": 0.4, "ngram": 1}
-    more, same = positions(**other, eval_masked_lm_prob=0.15, eval_ngram=3)
-    assert evaluated_on[0] == evaluated_on[1]
-    assert np.count_nonzero(more) > 2 * np.count_nonzero(train)
+    more, same = masked(**other, eval_masked_lm_prob=0.15, eval_ngram=3)
+    assert more.evaluated_on() == plain.evaluated_on()
+    trained = [positions(training(batches, 0)) for batches in (plain, more)]
+    assert np.count_nonzero(trained[1]) > 2 * np.count_nonzero(trained[0])
     np.testing.assert_array_equal(same, held_out)
-    unchanged, single = positions(eval_ngram=1)
-    np.testing.assert_array_equal(unchanged, train)
+    unchanged, single = masked(eval_ngram=1)
+    np.testing.assert_array_equal(positions(training(unchanged, 0)), trained[0])
     assert np.any(single != held_out)
-    assert evaluated_on[2] == evaluated_on[0] | {"max_ngram": 1}
+    assert unchanged.evaluated_on() == plain.evaluated_on() | {"max_ngram": 1}
     # Without settings of their own, evaluations follow the training.
-    assert np.count_nonzero(positions(**other)[1]) > 2 * np.count_nonzero(held_out)
+    assert np.count_nonzero(masked(**other)[1]) > 2 * np.count_nonzero(held_out)
 
 
 def test_masks_that_an_evaluation_cannot_have(settings):
@@ -235,9 +234,12 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
         num_train_steps=7,
         sequence_length_schedule="32:4:6,64:3:2",
     )
-    expected_shapes = {0: (6, 32, 5), 3: (6, 32, 5), 4: (2, 64, 10), 6: (2, 64, 10)}
-    for step, (rows, length, predictions) in expected_shapes.items():
-        batch = next(training(data, step).as_numpy_iterator())
+    # A phase begins with the first batch of its records.
+    for step, first, rows, length, predictions in ((3, 0, 6, 32, 5), (6, 4, 2, 64, 10)):
+        batches = training(data, step)
+        # Static shapes in each phase, as a TPU needs them.
+        assert batches.element_spec["token_ids"].shape == (rows, length)
+        batch = next(batches.as_numpy_iterator())
         assert batch["token_ids"].shape == (rows, length)
         assert batch["mask_ids"].shape == (rows, predictions)
         alone = PretrainingData(
@@ -248,15 +250,9 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
             masking=MaskingConfig.from_preset("albert"),
             seed=7,
         )
-        # A phase begins with the first batch of its records.
-        first = 0 if length == 32 else 4
-        batches = alone.batches(rows, start_step=step - first)
-        expected = next(batches.as_numpy_iterator())
-        for name, value in expected.items():
+        expected = alone.batches(rows, start_step=step - first).as_numpy_iterator()
+        for name, value in next(expected).items():
             np.testing.assert_array_equal(batch[name], value, name)
-    # Static shapes in each phase, as a TPU needs them.
-    assert training(data, 0).element_spec["token_ids"].shape == (6, 32)
-    assert training(data, 4).element_spec["token_ids"].shape == (2, 64)
     assert list(data.records) == [32, 64]
     assert data.summary.startswith("32 tokens until step 4: ")
     assert "; 64 tokens until step 7: " in data.summary
@@ -368,6 +364,7 @@ def test_a_poisoned_batch_is_left_out(changed_run, capfd):
     assert steps == sorted(set(steps)) and steps[-1] == 9
 
 
+@pytest.mark.broad
 def test_a_rate_far_too_high_is_not_cured_by_leaving_batches_out(changed_run):
     changes = {"learning_rate": 1e30, "optimizer": "adamw", "clip_norm": 0.0}
     with pytest.raises(DataError, match="diverged 6 times after step 0"):

@@ -1,8 +1,5 @@
 """A run that was killed and resumed shows every step once."""
 
-import os
-
-import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
@@ -11,15 +8,6 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.storage import files
 from albert_tf.training.progress import Pace, Progress
-
-
-@pytest.fixture(params=["local", "remote"])
-def folder(request, tmp_path):
-    path = str(tmp_path)
-    if request.param == "remote":
-        path = f"ram://{tmp_path.name}-{os.getpid()}"
-        files.make_folder(path)
-    return path
 
 
 def read(folder):
@@ -43,16 +31,17 @@ def events(folder):
     ]
 
 
-def test_steps_after_the_last_checkpoint_are_shown_once(folder):
+def test_steps_after_the_last_checkpoint_are_shown_once(place):
     for first, steps in ((0, [2, 4, 5]), (4, [5, 6, 7]), (6, [7, 8])):
-        record(folder, first, steps)
-    assert events(folder) == [
+        record(place, first, steps)
+    assert events(place) == [
         (step, "eval/loss", value)
         for step, value in [(2, 2), (4, 4), (5, 405), (6, 406), (7, 607), (8, 608)]
     ]
 
 
-def test_numbers_by_weight_have_a_curve_each(folder):
+def test_numbers_by_weight_have_a_curve_each(tmp_path):
+    folder = str(tmp_path)
     values = {"tokens_per_second": 8.0, "trust_ratios": {"a/kernel": 2.0, "b": 3.0}}
     with Progress(folder, 0, 9, chief=True, title="run", shown={}) as progress:
         progress.record("train", 1, values)
@@ -64,12 +53,12 @@ def test_numbers_by_weight_have_a_curve_each(folder):
     ]
 
 
-def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(folder):
+def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(bucket):
     def lines():
-        return [(m["split"], m["step"]) for m in read(folder)]
+        return [(m["split"], m["step"]) for m in read(bucket)]
 
     def train(first, *steps):
-        bar = Progress(folder, first, 9, chief=True, title="run", shown={})
+        bar = Progress(bucket, first, 9, chief=True, title="run", shown={})
         with bar as progress:
             for step in steps:
                 progress.record("train", step, {"tokens_per_second": 1.0})
@@ -78,7 +67,7 @@ def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(folder):
 
     train(0, 2, 3)
     stopped = [("train", 2), ("train", 3), (UNFINISHED, 3)]
-    bar = Progress(folder, 3, 9, chief=True, title="run", shown={})
+    bar = Progress(bucket, 3, 9, chief=True, title="run", shown={})
     with bar as progress:
         counted = [(line["split"], line["step"]) for line in progress.lines()]
         assert counted == [("train", 2), (UNFINISHED, 3)]
@@ -90,18 +79,18 @@ def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(folder):
     assert lines()[-2:] == [("train", 4), ("train", 6)]
 
 
-def test_a_run_begins_without_tensorboard_on_a_full_disk(folder, monkeypatch, caplog):
+def test_a_run_begins_without_tensorboard_on_a_full_disk(tmp_path, monkeypatch, caplog):
     def fail(path):
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
 
     monkeypatch.setattr(tf.summary, "create_file_writer", fail)
-    record(folder, 0, [2])
+    record(str(tmp_path), 0, [2])
     assert "tensorboard is not written: No space left on device" in caplog.text
-    assert [line["step"] for line in read(folder)] == [2]
+    assert [line["step"] for line in read(str(tmp_path))] == [2]
 
 
 def test_a_full_disk_is_said_once_without_names_of_the_graph(
-    folder, monkeypatch, caplog
+    tmp_path, monkeypatch, caplog
 ):
     def fail(*args, **kwargs):
         message = (
@@ -110,7 +99,7 @@ def test_a_full_disk_is_said_once_without_names_of_the_graph(
         raise tf.errors.ResourceExhaustedError(None, None, message)
 
     monkeypatch.setattr(tf.summary, "scalar", fail)
-    record(folder, 0, [2, 4])
+    record(str(tmp_path), 0, [2, 4])
     assert caplog.messages == ["tensorboard is not written: No space left on device"]
 
 

@@ -11,13 +11,7 @@ import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.training import workers
-
-
-def free_port():
-    """A port of this machine where nothing listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+from tests.training.cluster import free_ports
 
 
 @pytest.fixture
@@ -41,7 +35,7 @@ def test_the_missing_worker_is_named_once_and_the_wait_ends(sockets, capsys):
     present, absent = (f"127.0.0.1:{sockets(listens)}" for listens in (True, False))
     others = {"worker 1": present, "worker 2": absent}
     with pytest.raises(DataError) as error:
-        workers.wait_for(others, free_port(), timeout=0.5)
+        workers.wait_for(others, free_ports(1)[0], timeout=0.5)
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"waiting for worker 2 ({absent})"
     message = f"no answer from worker 2 ({absent}) after 0.5 s; "
@@ -50,7 +44,7 @@ def test_the_missing_worker_is_named_once_and_the_wait_ends(sockets, capsys):
 
 def test_two_that_wait_for_each_other_find_each_other(sockets, capsys):
     del sockets
-    ports, both = [free_port(), free_port()], threading.Barrier(2)
+    ports, both = free_ports(2), threading.Barrier(2)
 
     def run(own, other):
         workers.wait_for({"x": f"127.0.0.1:{other}"}, own, timeout=60)

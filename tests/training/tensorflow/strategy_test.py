@@ -12,6 +12,7 @@ import tensorflow as tf
 from albert_tf.errors import DataError, UsageError
 from albert_tf.training.tensorflow import strategy
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
+from tests.training.cluster import free_ports
 
 
 @pytest.mark.parametrize(
@@ -34,19 +35,12 @@ def test_helper_names(task, index, jobs, expected):
     assert helper_name(types.SimpleNamespace(cluster_resolver=None)) == ""
 
 
-def free_port():
-    """A port of this machine where nothing listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @pytest.mark.parametrize("name", ["local", "", "no-such-tpu", "grpc://127.0.0.1:x", 0])
 def test_without_a_tpu_one_short_line_says_so(name, monkeypatch):
     # The metadata server of the cloud is asked nowhere else than here.
-    monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{free_port()}")
+    monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{free_ports(1)[0]}")
     # TensorFlow itself tries an address that refuses for longer than any test may take.
-    name = name if isinstance(name, str) else f"grpc://127.0.0.1:{free_port()}"
+    name = name if isinstance(name, str) else f"grpc://127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(DataError, match="--distribution=tpu: no TPU") as error:
         create_strategy("tpu", tpu_name=name)
     assert f"--tpu_name={name} (" in str(error.value)

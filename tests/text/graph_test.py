@@ -25,6 +25,7 @@ SCALARS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000
 
 
 STRINGS = [tf.TensorSpec([None], tf.string)]
+SERVED = ("lower", "bpe", "wordpiece")
 
 
 def assert_same(ids_of, tokenizer, texts):
@@ -40,7 +41,14 @@ def assert_same(ids_of, tokenizer, texts):
             assert ids == encode(text), ascii(text)
 
 
-@pytest.mark.parametrize("kind", ALL)
+def kinds_but(*broad):
+    """Every kind, some of which another test shows by other means."""
+    marked = {kind: pytest.param(kind, marks=pytest.mark.broad) for kind in broad}
+    return pytest.mark.parametrize("kind", [marked.get(kind, kind) for kind in ALL])
+
+
+# `test_offsets` compares the ids of these, too.
+@kinds_but("cased", "accents", "no_rule", "bpe", "bpe_renamed", "wordpiece_cased")
 def test_any_strings(kind):
     tokenizer, graph = ALL[kind], ALL[kind].graph
 
@@ -56,7 +64,7 @@ def test_any_strings(kind):
     one = kinds.TEXTS[3]
     assert tokenizer(one).numpy().tolist() == tokenizer.encode(one)
 
-    @settings(max_examples=12)
+    @settings(max_examples=8)
     @given(st.lists(kinds.TEXT | st.binary(max_size=20), min_size=25, max_size=25))
     def any_texts(texts):
         assert_same(ids_of, tokenizer, texts)
@@ -81,7 +89,7 @@ def assert_same_offsets(graph, tokenizer, texts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ALL)
+@kinds_but("lower", "accents", "bpe_whole", "bpe_renamed", "wordpiece_mixed")
 def test_offsets(kind):
     tokenizer = ALL[kind]
     graph = tf.function(tokenizer.graph_offsets, input_signature=STRINGS)
@@ -107,7 +115,9 @@ def test_normalization_of_every_character(kind):
 
 @pytest.mark.slow
 def test_normalization_of_every_character_beside_sigma():
-    texts = [f"A{c}Σ{c}Β Σ{c} {c}Σ" for c in SCALARS]
+    # Other planes have only ideographs, private characters and unassigned ones.
+    planes = [c for c in SCALARS if ord(c) < 0x20000 or 0xE0000 <= ord(c) < 0xE0200]
+    texts = [f"A{c}Σ{c}Β Σ{c} {c}Σ" for c in planes]
     found = LOWER.graph.normalize(as_tensor(texts)).numpy()
     assert [f.decode() for f in found] == [LOWER.normalize(t) for t in texts]
 
@@ -132,7 +142,7 @@ for kind in ("lower", "bpe", "wordpiece"):
 @pytest.mark.slow
 def test_saved_model_in_a_clean_process(tmp_path, run_python):
     module, signatures = tf.Module(), {}
-    for kind in ("lower", "bpe", "wordpiece"):
+    for kind in SERVED:
         setattr(module, kind, ALL[kind].graph)
 
         def serve(text, graph=ALL[kind].graph):
@@ -146,9 +156,7 @@ def test_saved_model_in_a_clean_process(tmp_path, run_python):
     (tmp_path / "texts.json").write_text(json.dumps(kinds.TEXTS))
     done = run_python("-c", _SERVE, tmp_path / "m", tmp_path / "texts.json")
     assert done.returncode == 0, done.stderr
-    expected = [
-        ALL[kind].encode_batch(kinds.TEXTS) for kind in ("lower", "bpe", "wordpiece")
-    ]
+    expected = [ALL[kind].encode_batch(kinds.TEXTS) for kind in SERVED]
     assert [json.loads(line) for line in done.stdout.splitlines()] == expected
 
 

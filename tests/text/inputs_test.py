@@ -31,9 +31,8 @@ def test_kept_lengths_are_the_originals():
 
 def assert_same(tokenizer, texts, pairs, max_seq_length):
     """Compares the graph with NumPy, whose rows are returned."""
-    encoded = inputs.encode_texts(
-        tokenizer, texts, pairs, max_seq_length=max_seq_length
-    )
+    sizes = {"max_seq_length": max_seq_length}
+    encoded = inputs.encode_texts(tokenizer, texts, pairs, **sizes)
     length = inputs.rounded_length(max(encoded.lengths), max_seq_length)
     rows = np.arange(len(encoded))
     expected = inputs.padded_inputs(encoded, rows, length, tokenizer.pad_id)
@@ -53,18 +52,18 @@ def some_texts(count, seed):
     return [" ".join(rng.choices(words, k=rng.randrange(25))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("with_pairs", [False, True])
-@pytest.mark.parametrize("max_seq_length", [5, 16, 37, 200])
+@pytest.mark.parametrize(
+    ("max_seq_length", "with_pairs"), [(5, True), (16, False), (37, True), (200, False)]
+)
 def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
     pairs = some_texts(40, seed=2) if with_pairs else None
     assert_same(tokenizer, some_texts(40, seed=1), pairs, max_seq_length)
 
 
-@pytest.mark.parametrize("empty", ["", " \t"])
-def test_a_second_text_without_tokens_counts_as_none(tokenizer, empty):
-    texts = ["a b c d e f g h", "a", ""]
+def test_a_second_text_without_tokens_counts_as_none(tokenizer):
+    texts, empty = ["a b c d e f g h", "a", ""], " \t"
     single = inputs.encode_texts(tokenizer, texts, max_seq_length=8)
-    pairs = inputs.encode_texts(tokenizer, texts, [empty] * 3, max_seq_length=8)
+    pairs = inputs.encode_texts(tokenizer, texts, ["", empty, ""], max_seq_length=8)
     assert pairs.ids.tolist() == single.ids.tolist()
     assert pairs.splits.tolist() == single.splits.tolist()
     assert pairs.truncated.tolist() == single.truncated.tolist() == [True, False, False]
@@ -77,7 +76,7 @@ def test_a_second_text_without_tokens_counts_as_none(tokenizer, empty):
     assert batch["segment_ids"].sum(1).tolist() == [2, 2, 0]
 
 
-@pytest.mark.parametrize("max_seq_length", [6, 16, 37])
+@pytest.mark.parametrize("max_seq_length", [6, 37])
 def test_two_separators_where_there_are_no_segments(tokenizer, max_seq_length):
     plain, tokenizer = tokenizer, tokenizer.for_segments(1)
     assert (plain.pair_separators, tokenizer.pair_separators) == (1, 2)
@@ -118,7 +117,6 @@ def test_empty_batch(tokenizer):
     ],
 )
 def test_bad_max_seq_length(length, pairs, message):
+    options = {"pairs": bool(pairs), "separators": int(pairs), "longest": 512}
     with pytest.raises(UsageError, match=message):
-        inputs.check_max_seq_length(
-            length, pairs=bool(pairs), longest=512, separators=int(pairs)
-        )
+        inputs.check_max_seq_length(length, **options)

@@ -116,9 +116,9 @@ def test_bytes_are_counted_as_decoded():
 
 
 @pytest.mark.parametrize("name", ["lower", "bpe"])
-def test_a_megabyte(name):
+def test_a_long_text(name):
     sentence = " the caf\u00e9 of 1990, \u2460 and."
-    text = sentence * 40000
+    text = sentence * 8000
     ids, starts, ends = TOKENIZERS[name].encode_with_offsets(text)
     assert ids.tolist() == TOKENIZERS[name].encode(text)
     # The last token of the text and of the sentence before.

@@ -44,18 +44,17 @@ def is_refused(path):
         from_pretrained(path, format="albert_tf")
 
 
-def fail_at(monkeypatch, count, error, function="copy"):
-    """Lets a function of the file system do its work `count` times, and then fail."""
-    real, calls = getattr(tf.io.gfile, function), []
+def fail_at(monkeypatch, function, error, name, after=None):
+    """Lets a function of the file system fail at a name, once another path exists."""
+    real = getattr(tf.io.gfile, function)
 
     def wrapped(*args, **kwargs):
-        if len(calls) == count:
+        named = any(str(path).endswith(f"/{name}") for path in args)
+        if named and (after is None or files.exists(after)):
             raise error
-        calls.append(args)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(tf.io.gfile, function, wrapped)
-    return calls
 
 
 def test_an_upload_that_dies_is_no_model_and_is_completed(
@@ -64,51 +63,35 @@ def test_an_upload_that_dies_is_no_model_and_is_completed(
     run(tmp_path / "whole", **arguments)
     expected = contents(str(tmp_path / "whole"))
     path = f"{bucket}/model"
-    with monkeypatch.context() as patch:
-        names = fail_at(patch, -1, Killed())
-        run(f"{bucket}/other", **arguments)
-    assert contents(f"{bucket}/other") == expected
-    # In the middle, before the manifest, before the record.
-    for count in (len(names) // 2, len(names) - 2, len(names) - 1):
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            fail_at(patch, count, Killed())
-            run(path, **arguments)
-        is_refused(path)
-        assert files.is_folder(f"{path}/checkpoints")
     away = tf.errors.UnavailableError(None, None, "bucket is away")
-    with monkeypatch.context() as patch:
-        fail_at(patch, 3, away)
-        message = "model: cannot be written: bucket is away; run the same command"
-        with pytest.raises(DataError, match=message):
-            run(path, **arguments)
+    message = "model: cannot be written: bucket is away; run the same command"
+    with monkeypatch.context() as patch, pytest.raises(DataError, match=message):
+        fail_at(patch, "copy", away, "predictions.tsv")
+        run(path, **arguments)
     is_refused(path)
-    results = run(path, **arguments)
+    # The record is the last file.
+    manifest = f"{path}/manifest.json"
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        fail_at(patch, "copy", Killed(), "run.json", after=manifest)
+        run(path, **arguments)
+    is_refused(path)
+    assert files.is_folder(f"{path}/checkpoints")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        fail_at(patch, "rmtree", Killed(), "checkpoints", after=manifest)
+        run(path, **arguments)
+    # The run is finished, but had no time to remove what it no longer needs.
+    assert from_pretrained(path).labels == ("bad", "good")
+    assert files.is_folder(f"{path}/checkpoints")
+    assert run(path, **arguments) == json.loads(expected["metrics.json"])
     assert contents(path) == expected
-    assert results == json.loads(expected["metrics.json"])
     folders.verify(path)
     # Nothing else is left, except that each attempt has events of its own.
     left = [
         {name for name in files.tree(folder) if "tfevents" not in name}
-        for folder in (path, f"{bucket}/other")
+        for folder in (path, str(tmp_path / "whole"))
     ]
     assert left[0] == left[1]
-
-
-def test_what_a_finished_run_had_no_time_to_remove_is_removed(
-    arguments, bucket, monkeypatch
-):
-    path = f"{bucket}/model"
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        # After that of the parts of metrics.jsonl.
-        fail_at(patch, 1, Killed(), "rmtree")
-        run(path, **arguments)
-    # The run is finished: its record, the last file, is there.
-    assert from_pretrained(path).labels == ("bad", "good")
-    assert files.is_folder(f"{path}/checkpoints")
-    results = run(path, **arguments)
-    assert results["num_train_steps"] == 4
-    left = set(files.list_folder(path))
-    assert not left & {"checkpoints", "best", LOCK_FILE}
+    assert not {"checkpoints", "best", LOCK_FILE} & {*files.list_folder(path)}
 
 
 @pytest.mark.broad
@@ -124,8 +107,8 @@ def test_an_upload_that_is_killed(arguments, tmp_path):
     assert not files.exists(files.join(path, LOCK_FILE))
 
 
-def test_of_two_live_runs_the_second_is_refused(arguments, place, monkeypatch):
-    path = files.join(place, "model")
+def test_of_two_live_runs_the_second_is_refused(arguments, bucket, monkeypatch):
+    path = f"{bucket}/model"
     evaluate, refused = Evaluator.__call__, []
 
     def begin_a_second_run(self):

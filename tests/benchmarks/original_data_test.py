@@ -1,7 +1,5 @@
 """The baseline of the benchmark does what the original's files show."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -10,16 +8,15 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from benchmarks import original_data
 from benchmarks.original_data import OriginalPipeline
 from tests.data.synthetic_records import parse
+from tests.tiny import GOLDEN, SPIECE, TEXT
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-INPUT = str(GOLDEN / "tf1_data/input.txt")
-MODEL = str(GOLDEN / "tokenization/spiece.model")
+MODEL = str(SPIECE)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("out") / "o.tfrecord")
-    tokens = OriginalPipeline(MODEL, 128, 20, dupe_factor=2).run(INPUT, path)
+    tokens = OriginalPipeline(MODEL, 128, 20, dupe_factor=2).run(str(TEXT), path)
     found = RecordSet(path)
     return tokens, [parse(record) for record in found.read(range(len(found)))]
 
@@ -57,7 +54,7 @@ def test_its_word_starts_and_tokens_are_ours(made):
         real = row["input_mask"] > 0
         np.testing.assert_array_equal(row["token_boundary"][real], table[ids[real]])
     pipeline = OriginalPipeline(MODEL)
-    for line in pathlib.Path(INPUT).read_text().split("\n")[:60]:
+    for line in TEXT.read_text().split("\n")[:60]:
         pieces = pipeline._tokenize(line)
         assert [tokenizer.token_to_id(p) for p in pieces] == tokenizer.encode(line)
 

@@ -3,21 +3,12 @@
 import numpy as np
 import pytest
 
-from albert_tf.config import AlbertConfig
 from albert_tf.export import warmup
 from albert_tf.export.signatures import make_signatures
 from albert_tf.models.classifiers import AlbertTextClassifier
+from tests.tiny import tiny_config
 
-CONFIG = AlbertConfig(
-    vocab_size=20,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=9,
-    initializer_range=0.5,
-)
+CONFIG = tiny_config(num_hidden_layers=1, max_position_embeddings=9)
 TOKENS = {
     "token_ids": np.array([[2, 7, 3], [2, 9, 3]], np.int32),
     "lengths": np.array([3, 3], np.int32),

@@ -6,14 +6,12 @@ from albert_tf.config import AlbertConfig
 from benchmarks import predict_speed
 from tests import tiny
 
-TEXT = tiny.SPIECE.parents[1] / "tf1_data/input.txt"
-
 
 @pytest.mark.peers
 def test_measures_both_with_the_same_answers(monkeypatch):
     monkeypatch.setattr(AlbertConfig, "from_preset", lambda name: tiny.CONFIG)
     settings = predict_speed.Settings(
-        input_file=str(TEXT),
+        input_file=str(tiny.TEXT),
         spm_model_file=str(tiny.SPIECE),
         max_seq_length=24,
         num_texts=3,

@@ -1,7 +1,6 @@
 """Windows and offsets of question answering beside those of transformers' tokenizer."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest
@@ -10,15 +9,14 @@ import albert_tf
 from albert_tf.tasks.squad_features import encode_questions
 from albert_tf.tasks.squad_files import ask
 from albert_tf.tasks.task import Options
-from tests.tiny import make_model
+from tests import tiny
 
 transformers = pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.peers
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-OURS = albert_tf.AlbertTokenizer(GOLDEN / "tokenization/spiece.model")
-TEXT = (GOLDEN / "tf1_data" / "input.txt").read_text()[:1500].replace("\n", " ").strip()
+OURS = albert_tf.AlbertTokenizer(tiny.SPIECE)
+TEXT = tiny.TEXT.read_text()[:1500].replace("\n", " ").strip()
 QUESTION = "what did she say about the house?"
 OPTIONS = Options(max_seq_length=48, doc_stride=11, max_query_length=20)
 
@@ -26,7 +24,7 @@ OPTIONS = Options(max_seq_length=48, doc_stride=11, max_query_length=20)
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "m"
-    model = make_model("masked_lm", max_position_embeddings=48)
+    model = tiny.make_model("masked_lm", max_position_embeddings=48)
     albert_tf.save_pretrained(model, path, format="huggingface", tokenizer=OURS)
     return transformers.AutoTokenizer.from_pretrained(path)
 

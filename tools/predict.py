@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli import start
-from albert_tf.cli.flags import HIDDEN, define_settings, read_settings
+from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
@@ -43,7 +43,6 @@ _OUTPUT_FILE = flags.DEFINE_string(
     required=True,
 )
 define_settings(DataSettings)
-HIDDEN.add("on_bad_input")  # every example is answered
 define_settings(BulkSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
@@ -67,11 +66,6 @@ def main() -> None:
         raise UsageError(
             "exactly one of --input_file and --data_dir must be given, received "
             f"{input_file!r} and {settings.data_dir!r}"
-        )
-    if settings.on_bad_input != "stop":
-        raise UsageError(
-            "--on_bad_input: predict answers every example, so it can only be stop, "
-            f"received {settings.on_bad_input}"
         )
     check_exit(_EXIT.value, curve="")
     if settings.task not in ("", TABLE):

@@ -184,7 +184,7 @@ def answer_file(
         first = 0
         for index, rows in enumerate(source.portions(bulk.rows_per_part)):
             job = Job(index, first, rows, _digest(rows))
-            progress.read(len(rows))
+            progress.read(rows)
             first += len(rows)
             if place.find(index, job.digest):
                 progress.skip(len(rows))
@@ -217,6 +217,7 @@ class Progress:
         paths: list of str. The files of the output.
         parts: int. Parts that were read.
         rows: int. Rows that were read.
+        empty: int. Rows that could not be read and have an empty answer.
         resumed: int. Number of rows that an earlier run had answered.
         seconds: float. From the start of the first part to the end of the last.
     """
@@ -227,16 +228,18 @@ class Progress:
         self._bar = tqdm.tqdm(unit="text", desc="texts", disable=None)
         self._start: float | None = None
         self.paths: list[str] = []
-        self.parts = self.rows = self.resumed = 0
-        self.seconds = 0.0
+        self.parts = self.rows = self.resumed = self.empty = 0
+        self.seconds, self._first = 0.0, ""
 
-    def read(self, rows: int) -> None:
-        """Counts rows that were read, and estimates their total number."""
+    def read(self, rows: Any) -> None:
+        """Counts examples that were read, and estimates their total number."""
         self._start = self._start or time.perf_counter()
         self.parts += 1
-        self.rows += rows
-        fraction = self._source.fraction()
-        if fraction:
+        self.rows += len(rows)
+        problems = list(filter(None, rows.problems or ()))
+        self.empty += len(problems)
+        self._first = self._first or "".join(problems[:1])
+        if fraction := self._source.fraction():
             self._bar.total = round(self.rows / fraction)
 
     def skip(self, rows: int) -> None:
@@ -267,6 +270,9 @@ class Progress:
             words += f", {rate / self._cores:,.1f} per core ({cores})"
         if self.resumed:
             words += f"; {self.resumed:,} others were answered before"
+        if self.empty:
+            words += f"; {self.empty:,} of {self.rows:,} rows could not be read and"
+            words += f" have an empty answer: first at {self._first}"
         return words
 
     def report(self, noun: str) -> None:

@@ -138,6 +138,9 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     about = {"rows": len(examples), "numbered": is_numbered}
     if ending in _DELIMITERS:
         cells = task.cells(examples, answers)
+        if output.answers != TAGS:  # no words, no rows
+            empty = [""] * (len(cells[0]) - 1)
+            cells[1:] = _emptied(examples, cells[1:], lambda row: [row[0], *empty])
         # In choices, another part may have more columns.
         if output.answers == CHOICES:
             return Part(json.dumps(cells).encode(), about)
@@ -148,11 +151,19 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     if ending == "parquet" and output.answers == LABELS:
         return Part(_table(_text_columns(examples, answers, output.named)), about)
     rows = task.rows(examples, answers)
+    first, name = rows[0], next(iter(rows[0]))
+    rows = _emptied(examples, rows, lambda x: dict.fromkeys(x) | {name: x[name]})
     if ending == "parquet":
-        return Part(_table_of_rows(rows), about)
+        return Part(_table_of_rows(first, rows), about)
     if ending == "json":
         return Part(json.dumps(rows).encode(), about)
     return Part(_lines(rows, is_numbered).encode(), about)
+
+
+def _emptied(examples: Any, rows: list, empty: Callable[[Any], Any]) -> list:
+    """Returns rows of answers, with `empty(row)` for rows that could not be read."""
+    problems = examples.problems or [""] * len(rows)
+    return [empty(row) if x else row for row, x in zip(rows, problems, strict=True)]
 
 
 def prediction_files(task: Task, examples: Any, answers: Any) -> dict[str, str]:
@@ -222,9 +233,12 @@ def _text_columns(table, answers, is_named: bool) -> dict[str, Any]:
         labels = [list(one) if is_list else str(one) for one in table.labels]
         columns["label"] = pa.array(labels, several if is_list else text)
     predicted = [answers.text(i) for i in range(len(answers))]
-    columns["prediction"] = pa.array(predicted, kinds.get(answers.problem_type, text))
+    kind = kinds.get(answers.problem_type, text)
+    mask = np.array([*map(bool, table.problems or [""] * len(answers))])
+    columns["prediction"] = pa.array(predicted, kind, mask=mask)
     for i, label in enumerate(answers.labels):
-        columns[f"probability_{label}"] = pa.array(answers.scores[:, i], pa.float32())
+        scores = answers.scores[:, i]
+        columns[f"probability_{label}"] = pa.array(scores, pa.float32(), mask=mask)
     return columns
 
 
@@ -265,8 +279,8 @@ def _index(ids: Sequence[str], is_named: bool) -> Any:
     return pa.array(map(int, ids), pa.int64())
 
 
-def _table_of_rows(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns rows as the content of a part; the first row determines the columns."""
+def _table_of_rows(first: Mapping, rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Returns rows as the content of a part; `first`, an answer, gives the columns."""
     import pyarrow as pa
 
     def kind(value):
@@ -277,9 +291,9 @@ def _table_of_rows(rows: Sequence[Mapping[str, Any]]) -> bytes:
         return pa.string() if isinstance(value, str) else pa.float64()
 
     # UTF-8 cannot represent half characters, which a text may contain.
-    text = json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")
-    rows = json.loads(text)
-    kinds = {name: kind(value) for name, value in rows[0].items()}
+    text = json.dumps([first, *rows], ensure_ascii=False).encode("utf-8", "replace")
+    first, *rows = json.loads(text)
+    kinds = {name: kind(value) for name, value in first.items()}
     return _table({n: pa.array([r.get(n) for r in rows], kinds[n]) for n in kinds})
 
 

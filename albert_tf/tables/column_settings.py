@@ -61,7 +61,8 @@ class ReadingSettings:
     Attributes:
         tfds_data_dir: Folder of the prepared TensorFlow Datasets. Default: theirs.
         download: Let TensorFlow Datasets download a set that is not prepared.
-        on_bad_input: stop at input that cannot be used, or skip and count it.
+        on_bad_input: stop at input that cannot be used, or skip and count it (predict:
+            and leave its answer empty).
     """
 
     tfds_data_dir: str = setting("", identity="data")

@@ -17,6 +17,8 @@ ON_BAD_INPUT = ("stop", "skip")
 # Also stops, but for callers that need every row: the message does not suggest
 # skipping it.
 REFUSE = "refuse"
+# Keeps an unusable row, empty and with the reason, so that answers align with the rows.
+BLANK = "blank"
 # Column names in Hugging Face's sets that differ from the usual ones.
 _OTHER_NAMES = {"tags": "ner_tags"}
 _ENDINGS = {
@@ -67,15 +69,26 @@ class Columns:
         return f"{self.path}: {self.unit} {self.lines[row]}"
 
 
+class BadRow(DataError):
+    """The reason why a row cannot be used, in place of the row and of all its cells."""
+
+    def __getitem__(self, column: Any) -> "BadRow":
+        return self
+
+    get = __getitem__
+    __iter__ = ().__iter__
+
+
 class BadRows:
-    """Raises an error for an unusable row, or counts it."""
+    """Raises an error for an unusable row, counts it, or keeps it as an empty row."""
 
     def __init__(self, action: str, counts: Counter[str] | None = None):
         message = f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}"
-        require(action in (*ON_BAD_INPUT, REFUSE), message, action)
+        require(action in (*ON_BAD_INPUT, REFUSE, BLANK), message, action)
         self.action = action
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.first = ""
+        self.problems: list[str] = []
 
     def report(self, reason: str, message: str) -> None:
         """Raises `DataError(message)`, or counts `reason`."""
@@ -91,19 +104,25 @@ class BadRows:
         rows: Iterable[Any],
         make: Callable[[Any], Any],
         where: Callable[[Any], str],
+        blank: Callable[[Any], Any] | None = None,
     ) -> Iterator[Any]:
         """Yields `make(row)` for usable rows, and reports the others as `reason`.
 
         `make` raises a `DataError` that says what is wrong with a row; `where` returns
-        the row's place for the message.
+        the row's place for the message. With `BLANK`, an unusable row stays as
+        `blank(row)`, and each yielded row adds to `problems`: a message, or "".
         """
         for row in rows:
             try:
-                made = make(row)
+                made, problem = make(row), ""
             except DataError as e:
-                self.report(reason, f"{where(row)}: {e}")
-            else:
-                yield made
+                problem = str(e) if isinstance(e, BadRow) else f"{where(row)}: {e}"
+                if self.action != BLANK:
+                    self.report(reason, problem)
+                    continue
+                made = blank(row)
+            self.problems += [problem] * (self.action == BLANK)
+            yield made
 
 
 class Ids:
@@ -134,7 +153,8 @@ def expect(value: Any, kind: type, name: str = "") -> Any:
     # `isinstance` would accept true as a number.
     if type(value) is not kind:
         name = name and f"{name}: "
-        raise DataError(f"{name}expected {_KINDS[kind]}, received {shown(value)}")
+        error = DataError(f"{name}expected {_KINDS[kind]}, received {shown(value)}")
+        raise value if isinstance(value, BadRow) else error
     return value
 
 
@@ -194,10 +214,9 @@ def find_column(
         require(names.count(wanted) == 1, message, error=DataError)
         return names.index(wanted)
     digits = wanted.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and len(digits) < 9:
-        number = int(wanted)
-        if -len(names) <= number < len(names):
-            return number % len(names)
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) < 9
+    if is_number and -len(names) <= int(wanted) < len(names):
+        return int(wanted) % len(names)
     if not header:
         message = f"a number from 0 to {len(names) - 1} (without a header)"
     else:

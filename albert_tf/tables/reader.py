@@ -18,7 +18,9 @@ from typing import IO, Any
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import (
+    BLANK,
     REFUSE,
+    BadRow,
     BadRows,
     Columns,
     file_format,
@@ -116,9 +118,9 @@ class ColumnReader:
     def portions(self, size: int | None = None) -> Iterator[Columns]:
         """Yields the rows in portions of `size` rows, or all at once.
 
-        Unusable rows are left out. JSON Lines have the fields that occur in the first
-        portion; an optional column that first appears later is an error. A JSON list
-        and gzipped Parquet are always read into memory whole.
+        Unusable rows are left out, or are a `BadRow` in each column. JSON Lines have
+        the fields of the first portion; an optional column that first appears later is
+        an error. A JSON list and gzipped Parquet are always read into memory whole.
 
         Raises:
             UsageError: If the delimiter is not one character, or pyarrow is missing.
@@ -191,7 +193,8 @@ class ColumnReader:
         is_one = len(delimiter) == 1 and delimiter not in '"\r\n'
         require(is_one, "delimiter must be one character", delimiter)
         rows = (self._csv_rows if quoting else self._split_rows)(delimiter)
-        self._at_header = header
+        # A table without a header has the width of its first row.
+        self._at_header = header or (self._bad.action == BLANK and not is_text)
         first = next(rows, None)
         self._at_header = False
         message = f"{path}: expected a table with rows, received an empty file"
@@ -204,7 +207,9 @@ class ColumnReader:
         yield "line", names, index, "rows below the header"
         width = len(names)
         for line, row in rows:
-            if len(row) == width or (row := self._resized(line, row, width)):
+            if not isinstance(row, BadRow) and len(row) != width:
+                row = self._resized(line, row, width)
+            if row:
                 yield line, row
 
     def _json(self, size: int | None) -> Iterator[Any]:
@@ -219,7 +224,7 @@ class ColumnReader:
         objects = self._objects(unit, items)
         start = list(itertools.islice(objects, size))
         names = list(dict.fromkeys(name for _, one in start for name in one))
-        if self._raw:
+        if self._raw or (self._bad.action == BLANK and not names):
             names = list(self._columns or names)
         index = self._find(names) if start else {}
         yield unit, names, index, "rows of JSON objects"
@@ -249,16 +254,14 @@ class ColumnReader:
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yields the items that are objects, and reports the others."""
         for number, item in items:
-            where = f"{self.path}: {unit} {number}"
-            if isinstance(item, dict):
+            if not isinstance(item, dict | BadRow):
+                reason = "rows that are not objects"
+                fault = f"expected a JSON object, received {type(item).__name__}"
+                if isinstance(item, Exception):
+                    reason, fault = "rows that are not JSON", f"not JSON: {item}"
+                item = self._unusable(reason, f"{self.path}: {unit} {number}: {fault}")
+            if item is not None:
                 yield number, item
-            elif isinstance(item, Exception):
-                self._bad.report("rows that are not JSON", f"{where}: not JSON: {item}")
-            else:
-                self._bad.report(
-                    "rows that are not objects",
-                    f"{where}: expected a JSON object, received {type(item).__name__}",
-                )
 
     def _parquet(self, size: int | None) -> Iterator[Any]:
         with open_parquet(self.path) as table:
@@ -279,8 +282,8 @@ class ColumnReader:
     def _split_rows(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (line number, cells) of each non-blank line."""
         for number, line in enumerate(self._text.lines(), 1):
-            if self._is_used(line, not line):
-                yield number, line.split(delimiter)
+            if row := self._used(line.split(delimiter), [line], not line):
+                yield number, row
 
     def _csv_rows(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of its last line, cells) of each non-blank row."""
@@ -305,10 +308,10 @@ class ColumnReader:
                     self._check_lines(lines, reader.line_num, width, delimiter)
                 if len(lines) > 1:
                     self._bad.counts["rows of several lines"] += 1
-                if all(self._is_used(line, not cells) for line in lines):
+                if row := self._used(cells, lines, not cells):
                     # The limit is global: other code may read files between two rows.
                     csv.field_size_limit(before)
-                    yield reader.line_num, cells
+                    yield reader.line_num, row
                     csv.field_size_limit(_LONGEST_CELL)
                 lines.clear()
         except csv.Error as e:
@@ -342,24 +345,29 @@ class ColumnReader:
     def _json_lines(self, pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
         """Yields the parsed values of non-blank lines, or the parsing errors."""
         for number, line in enumerate(split_lines(pieces), 1):
-            if self._is_used(line, not line.strip()):
+            if item := self._used(line, [line], not line.strip()):
                 try:
-                    item = json.loads(line)
+                    item = json.loads(line) if item is line else item
                 except (ValueError, RecursionError) as e:
                     item = e
                 yield number, item
 
-    def _is_used(self, line: str, is_blank: bool) -> bool:
-        """Returns whether a line is usable; reports or counts it otherwise."""
-        _, problem = without_mark(line)
-        if problem:
-            require(not self._at_header, problem[1], error=DataError)
-            self._bad.report(*problem)
-        elif is_blank:
+    def _used(self, row: Any, lines: Sequence[str], is_blank: bool) -> Any:
+        """Returns a row, or what `_unusable` does if its lines are blank or no text."""
+        for _, problem in map(without_mark, lines):
+            if problem:
+                require(not self._at_header, problem[1], error=DataError)
+                return self._unusable(*problem)
+        if is_blank:
             self._bad.counts["blank lines"] += 1
-        return not (problem or is_blank)
+        return None if is_blank else row
 
-    def _resized(self, line: int, row: list[str], width: int) -> list[str] | None:
+    def _unusable(self, reason: str, message: str) -> BadRow | None:
+        """Returns what stays in the place of an unusable row, or reports it."""
+        blank = self._bad.action == BLANK
+        return BadRow(message) if blank else self._bad.report(reason, message)
+
+    def _resized(self, line: int, row: list[str], width: int) -> Any:
         """Returns a row resized to the table's width, or None to leave it out."""
         counts = self._bad.counts
         if self._short_rows == "fill":
@@ -369,9 +377,8 @@ class ColumnReader:
             counts["short rows"] += 1
             return None
         problem = f"expected {width} columns, received {len(row)}"
-        where = f"{self.path}: line {line}"
-        self._bad.report("rows of another width", f"{where}: {problem}")
-        return None
+        problem = f"{self.path}: line {line}: {problem}"
+        return self._unusable("rows of another width", problem)
 
     def _plain_rows(
         self, unit: str, index: Mapping[str, int], rows: Iterable[tuple[int, Iterable]]
@@ -386,9 +393,9 @@ class ColumnReader:
                 ]
             except (ValueError, RecursionError) as e:
                 reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
-                where = f"{self.path}: {unit} {number}"
-                self._bad.report("rows of other values", f"{where}: {reason}")
-            else:
+                reason = f"{self.path}: {unit} {number}: {reason}"
+                values = self._unusable("rows of other values", reason)
+            if values is not None:
                 yield number, values
 
 
@@ -475,7 +482,7 @@ def _plain(value: Any, counts: Counter[str], exact: bool) -> Any:
         if "\0" in value:
             raise ValueError("expected text, received a NUL character")
         return whole_characters(value, counts)
-    if value is None or (exact and isinstance(value, int)):
+    if value is None or isinstance(value, BadRow) or (exact and isinstance(value, int)):
         return value
     if isinstance(value, float) and (exact or not math.isfinite(value)):
         return value if math.isfinite(value) else None

@@ -9,7 +9,7 @@ from typing import IO
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tables.columns import BadRows
+from albert_tf.tables.columns import BLANK, BadRows
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -33,8 +33,8 @@ class TextStream:
         longest: Longest line in bytes; reading it needs as much memory.
         rows: Whether lines are rows, or parts of rows. If so, a longer line is
             unusable; otherwise it is cut, at white space if there is any. A line that
-            `bad` skips stays in place, marked for `without_mark`, so that the whole row
-            is left out.
+            `bad` does not stop at stays in place, marked for `without_mark`, so that
+            the whole row is unusable.
 
     Attributes:
         size: Number of bytes of the file read so far, before decompression.
@@ -149,7 +149,7 @@ class TextStream:
             problem = f"{self.path}: line {number}: {problem}"
             if self._bad is None:
                 raise DataError(problem)
-            if self._rows and self._bad.action == "skip":
+            if self._rows and self._bad.action in ("skip", BLANK):
                 text = line.decode(errors="replace")
                 texts.append(_MARK.join(["", reason, problem, text]))
             else:

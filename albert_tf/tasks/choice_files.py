@@ -18,6 +18,7 @@ from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tables.column_settings import LabelSettings
 from albert_tf.tables.columns import (
+    BadRow,
     BadRows,
     Columns,
     Ids,
@@ -67,7 +68,7 @@ class ChoiceExamples(Examples):
         groups: Part of the data, such as "middle", or an empty string.
         fills_blanks: Whether a choice replaces each `_` of its question.
         lettered: Whether choices are called A, B, ... instead of 0, 1, ...
-        skipped: Number of questions left out, by reason.
+        skipped, problems: See `Examples`.
     """
 
     path: str
@@ -81,6 +82,7 @@ class ChoiceExamples(Examples):
     fills_blanks: bool = False
     lettered: bool = False
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    problems: list[str] | None = None
 
     def choice_name(self, index: int) -> str:
         """Returns the name of a choice in files of predictions."""
@@ -139,8 +141,7 @@ def open_choice_table(
         bad, columns, optional = BadRows(on_bad_input), settings.choice_columns, []
         if columns and size and file_format(path) == "json":
             # The first portion may have fewer choices. Numbers cannot be optional.
-            named_ones = (x for x in columns[2:] if not x.lstrip("-").isdecimal())
-            optional = list(named_ones)
+            optional = [x for x in columns[2:] if not x.lstrip("-").isdecimal()]
         elif not columns:
             start = ColumnReader(path, (), bad=bad, **settings.layout)
             columns = _find_choice_columns(next(start.portions(size)))
@@ -158,18 +159,19 @@ def open_choice_table(
         reader = ColumnReader(path, wanted, **layout)
         first, ids, answered = 0, Ids(), labelled or None
         for table in reader.portions(size):
-            labels = list(map(label_key, table.values.get(label) or []))
+            cells = table.values.get(label) or []
+            labels = [None if isinstance(x, BadRow) else label_key(x) for x in cells]
             given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]
             answered = bool(given) if answered is None else answered
             if given and not answered:
                 rule = f"{table.where(given[0])}: an answer, while the first questions "
                 raise DataError(f"{rule}have none")
             labels = _indices(labels, written) if answered else None
-            make = functools.partial(
-                _question, table, named, columns, endings, labels, ids, first
-            )
+            about = (table, named, endings, labels, first)
+            make = functools.partial(_question, *about, columns, ids)
+            blank = functools.partial(_blank, *about)
             unusable = BadRows(on_bad_input, Counter(table.skipped))
-            rows = unusable.usable(_BAD, range(len(table)), make, table.where)
+            rows = unusable.usable(_BAD, range(len(table)), make, table.where, blank)
             yield _examples(table.path, rows, unusable)
             first += len(table)
 
@@ -184,7 +186,7 @@ def _indices(labels: list, written: Mapping[str, str] | None) -> list:
     return [written.get(str(cell), f"{cell}: not in {names}") for cell in labels]
 
 
-def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> tuple:
+def _question(table, named, endings, labels, first, columns, ids: Ids, row) -> tuple:
     """Returns the question in a row of a table: a value for each of `_FIELDS`."""
     cells = [table.values[x][row] if x in table.values else None for x in columns]
     choices = _row_choices(cells, columns, endings)
@@ -196,6 +198,13 @@ def _question(table, named, columns, endings, labels, ids: Ids, first, row) -> t
     answer = None if labels is None else _label(labels[row], len(choices))
     ids.add(name, where)
     return name, context, start, choices, answer, where, ""
+
+
+def _blank(table, named, endings, labels, first, row) -> tuple:
+    """Returns an empty question in place of a row that cannot be used."""
+    name = table.values[named[0]][row] if named[0] else ""
+    name = name if name and isinstance(name, str) else str(first + row)
+    return name, "", "", [""] * (endings or 2), labels and 0, table.where(row), ""
 
 
 def _examples(
@@ -212,7 +221,8 @@ def _examples(
         message = f"{place}: no answer, while other questions have one"
         require(set(labels) == {None}, message, error=DataError)
         values["labels"] = None
-    return ChoiceExamples(path=path, skipped=dict(bad.counts), **values, **kinds)
+    kinds |= {"skipped": dict(bad.counts), "problems": bad.problems or None}
+    return ChoiceExamples(path=path, **values, **kinds)
 
 
 def has_choices(names: Iterable[str]) -> bool:

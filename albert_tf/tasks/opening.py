@@ -19,7 +19,7 @@ from albert_tf.tables.class_ids import (
     renamed,
 )
 from albert_tf.tables.column_settings import ReadingSettings
-from albert_tf.tables.columns import REFUSE, file_format, usual_name
+from albert_tf.tables.columns import BLANK, REFUSE, file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
@@ -200,8 +200,7 @@ def _named(
         labels = [x if isinstance(x, tuple) else label_key(x) for x in labels]
     names = find_names(path, column, labels or (), given, known)
     if names:
-        labels = renamed(labels, names)
-        examples = dataclasses.replace(examples, labels=labels)
+        examples = dataclasses.replace(examples, labels=renamed(labels, names))
         examples = with_iob2(examples) if is_tagged else examples
     return examples, names
 
@@ -218,21 +217,18 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
         DataError: If the data is missing or malformed.
     """
     if task.name == TABLE:
-        is_set, kind = (
-            is_tfds(settings.data_dir),
-            _KIND_OF.get(HEADS[task.head].answers),
-        )
+        is_set = is_tfds(settings.data_dir)
+        kind = TEXTS if is_set else _KIND_OF.get(HEADS[task.head].answers)
         path = "" if is_set else path
         require(is_set or path, f"task {task.name}: a file is required, none was given")
         message = f"task: a model with the head {task.head} is for squad1 or squad2, "
-        require(is_set or kind, f"{message}not for a table")
-        kind = TEXTS if is_set else kind
+        require(kind, f"{message}not for a table")
         source = _own_source(kind, settings, split, task.written)
         found = _read(source, settings, split, path)
         return _named(settings, found, path, task.written)[0] if task.labels else found
     _refuse_columns(settings)
     name = _split_of(task, settings, split, path)
-    policy = REFUSE if split.startswith("test") else settings.on_bad_input
+    policy = _policy(settings.on_bad_input, split)
     source = dataclasses.replace(task.splits[name], on_bad_input=policy)
     found = _read(source, settings, name, path)
     if path and HEADS[task.head].answers == TAGS:
@@ -261,14 +257,18 @@ def _own_source(
     kind: str, settings: DataSettings, split: str, written: Mapping[str, str]
 ) -> FileSource:
     """Returns the source of a split of the user's own data."""
-    is_test = split == "test"
-    policy = REFUSE if is_test else settings.on_bad_input
-    about = {"columns": settings, "labelled": not is_test, "on_bad_input": policy}
+    policy, is_labelled = _policy(settings.on_bad_input, split), split != "test"
+    about = {"columns": settings, "labelled": is_labelled, "on_bad_input": policy}
     if kind == TOKENS:
         return TaggedSource(**about)
     if kind == CHOICES:
         return ChoiceSource(**about, written=written)
     return TableSource(**about)
+
+
+def _policy(policy: str, split: str) -> str:
+    """Returns the action at bad rows of a split; one to predict is never left out."""
+    return REFUSE if split.startswith("test") and policy != BLANK else policy
 
 
 def _read(source: FileSource, settings: DataSettings, split: str, path: str) -> Any:
@@ -295,19 +295,26 @@ def open_portions(
     so are words in columns of any task. Everything else is read at once, by
     `read_split`: official files, a file of SQuAD, which is one JSON object, and tags
     that are class ids of unknown names, since only all of them show whether they count
-    from 0 or from 1. No example can be left out.
+    from 0 or from 1. No example can be left out: with `on_bad_input="skip"`, a row that
+    cannot be used is empty, with an entry in `Examples.problems`.
     """
-    settings = dataclasses.replace(settings, on_bad_input=REFUSE)
+    policy = REFUSE if settings.on_bad_input == "stop" else BLANK
+    settings = dataclasses.replace(settings, on_bad_input=policy)
     kind, is_table = _KIND_OF.get(HEADS[task.head].answers), task.name == TABLE
-    is_own = kind and path and (is_table or kind == TOKENS)
-    if not is_own or split != "test" or files.is_folder(path):
-        return Portions.of(read_split(task, settings, split, path))
     if is_table:
-        source = _own_source(kind, settings, split, task.written).open(path)
+        own = _own_source(kind, settings, split, task.written)
     else:
         _refuse_columns(settings)
-        own_source = dataclasses.replace(task.splits[split], on_bad_input=REFUSE)
-        source = own_source.open(path)
+        name = _split_of(task, settings, split, path)
+        own = dataclasses.replace(task.splits[name], on_bad_input=policy)
+    # An article of RACE has several questions, and a file of SQuAD has no rows.
+    is_file = path and split == "test" and not files.is_folder(path)
+    has_rows = is_file and kind and hasattr(own, "columns")
+    need = "on_bad_input: skip is for an --input_file with a row per answer; correct "
+    require(policy == REFUSE or has_rows, f"{need}{path or settings.data_dir}")
+    if not is_file or not (kind == TOKENS or is_table and kind):
+        return Portions.of(read_split(task, settings, split, path))
+    source = own.open(path)
     written = task.written if is_table else {}
     if kind == TOKENS and not written and streams.status(path).is_regular:
         tags = next(source.portions(1)).labels

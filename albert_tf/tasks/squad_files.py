@@ -62,6 +62,7 @@ class Questions:
     unanswerable: bool = False
     training: bool = False
     labelled: bool = True
+    problems = None  # see `Examples`: a file of questions has no rows
 
     def __len__(self) -> int:
         return len(self.items)

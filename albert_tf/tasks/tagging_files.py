@@ -12,6 +12,7 @@ from absl import logging
 from albert_tf.errors import DataError, require
 from albert_tf.tables.column_settings import ColumnSettings
 from albert_tf.tables.columns import (
+    BadRow,
     BadRows,
     Ids,
     expect,
@@ -45,6 +46,7 @@ class TaggedExamples(Examples):
             or row per sentence).
         note: How the tags differ from the file's; may be empty.
         skipped: Number of sentences left out, by reason.
+        problems: See `Examples`.
     """
 
     path: str
@@ -55,6 +57,7 @@ class TaggedExamples(Examples):
     unit: str = "word"
     note: str = ""
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    problems: list[str] | None = None
 
     def place(self, sentence: int, word: int) -> str:
         """Returns the place of a word, for messages."""
@@ -208,9 +211,12 @@ def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
             tokens, tags = ([row[k] for _, row in words] for k in (0, -1))
             return line, str(number), tokens, tags if width > 1 else None
 
+        def blank(row: tuple[int, list]) -> tuple:
+            return row[1][0][0], str(row[0]), [], None if width == 1 else []
+
         bad.counts.clear()
         numbered = enumerate(_sentences(text))
-        valid = bad.usable(_BAD, numbered, sentence, lambda row: path)
+        valid = bad.usable(_BAD, numbered, sentence, lambda row: path, blank)
         while block := list(itertools.islice(valid, size)):
             yield _examples(path, block, "word", bad)
 
@@ -245,7 +251,7 @@ def _open_table(path: str, settings, labelled: bool, on_bad_input: str) -> Porti
             end = first + len(table)
             tag_rows = table.values.get(tags) or [None] * len(table)
             if tagged is None:
-                tagged = any(row is not None for row in tag_rows)
+                tagged = any(not isinstance(row, BadRow | None) for row in tag_rows)
             names = table.values.get(settings.id_column) or map(str, range(first, end))
             words = table.values[settings.tokens_column]
             rows = zip(table.lines, names, words, tag_rows, strict=True)
@@ -290,7 +296,11 @@ def _from_rows(
     def where(row: tuple) -> str:
         return f"{path}: {unit} {row[0]}"
 
-    return _examples(path, bad.usable(_BAD, rows, check, where), unit, bad)
+    def blank(row: tuple) -> tuple:
+        name = row[1] if isinstance(row[1], str) else ""
+        return row[0], name, [], [] if keys[1] else None
+
+    return _examples(path, bad.usable(_BAD, rows, check, where, blank), unit, bad)
 
 
 def _examples(
@@ -300,8 +310,8 @@ def _examples(
     table = list(rows)
     lines, ids, tokens, labels = ([row[k] for row in table] for k in range(4))
     labels = None if None in labels else labels
-    counts = dict(bad.counts)
-    return TaggedExamples(path, ids, tokens, labels, lines, unit, "", counts)
+    counts, problems, bad.problems = dict(bad.counts), bad.problems or None, []
+    return TaggedExamples(path, ids, tokens, labels, lines, unit, "", counts, problems)
 
 
 def _finished(

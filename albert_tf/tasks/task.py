@@ -38,11 +38,14 @@ class Examples:
     Attributes:
         path: Origin of the examples, for messages.
         skipped: Number of examples left out, by reason.
+        problems: For each example the reason why it could not be read and is empty, or
+            an empty string; None if there are no such examples.
     """
 
     path: str
     ids: list[str]
     skipped: Mapping[str, int]
+    problems: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

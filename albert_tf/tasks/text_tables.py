@@ -17,6 +17,7 @@ from albert_tf.settings import setting
 from albert_tf.tables.class_ids import renamed
 from albert_tf.tables.column_settings import ColumnSettings, LabelSettings
 from albert_tf.tables.columns import (
+    BLANK,
     REFUSE,
     BadRows,
     Columns,
@@ -72,6 +73,7 @@ class TextTable(Examples):
         ids: Name of each row. Default: its index.
         unit: What `lines` counts: "line", or "row".
         skipped: Number of rows of the file that were skipped or padded, by reason.
+        problems: See `Examples`.
     """
 
     path: str
@@ -82,6 +84,7 @@ class TextTable(Examples):
     ids: list[str] | None = None
     unit: str = "line"
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    problems: list[str] | None = None
 
     def __post_init__(self):
         if self.ids is None:
@@ -173,7 +176,8 @@ def open_table(
     The labels are not validated here; see `labels`.
 
     Args:
-        labelled: Whether to read the labels, if there is a column of them.
+        labelled: Whether to read the labels, if there is a column of them; not with
+            `BLANK`, since an empty row has none.
         short_rows: See `reader.ColumnReader`.
         on_bad_input: How to handle an unusable row; see `BadRows`.
 
@@ -183,7 +187,7 @@ def open_table(
         DataError: When reading, if the file cannot be read or is malformed; the message
             names the line.
     """
-    wanted = settings.columns(labelled)
+    wanted = settings.columns(labelled and on_bad_input != BLANK)
     reader = ColumnReader(
         path,
         list(dict.fromkeys(filter(None, wanted))),
@@ -204,8 +208,7 @@ def open_table(
                     f"{columns.path}: expected a label in addition to the text, "
                     f"received one column for both, {columns.names[index[label]]!r}"
                 )
-            arguments = (columns, settings, wanted, on_bad_input)
-            table = _make_table(*arguments, ids, first)
+            table = _make_table(columns, settings, wanted, on_bad_input, ids, first)
             first += len(table)
             yield table
 
@@ -359,8 +362,13 @@ def _make_table(
             known.add(ids[row], f"{columns.unit} {columns.lines[row]}")
         return row
 
+    def blank(row: int) -> int:
+        for values in map(columns.values.get, named):
+            values[row] = values[row] if isinstance(values[row], str) else ""
+        return row
+
     why = "rows that cannot be used"
-    valid = list(bad.usable(why, rows, check, columns.where))
+    valid = list(bad.usable(why, rows, check, columns.where, blank))
     message = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
     require(valid, message, error=DataError)
     warn_of_skipped(columns.path, bad.counts, bad.first)
@@ -368,7 +376,8 @@ def _make_table(
     chosen = [None if v is None else [v[row] for row in valid] for v in values]
     if ids is None:
         chosen[-1] = [str(i) for i in range(first, first + len(valid))]
-    return TextTable(columns.path, *chosen, columns.unit, dict(bad.counts))
+    about = (columns.unit, dict(bad.counts), bad.problems or None)
+    return TextTable(columns.path, *chosen, *about)
 
 
 def _chosen(names: Sequence[str], cells: Iterable[Any]) -> tuple[str, ...]:

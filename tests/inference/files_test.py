@@ -15,10 +15,11 @@ from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.files import EmbedWork, PredictWork, answer_rows
 from albert_tf.inference.formats import prediction_files
-from albert_tf.inference.predictor import Predictor
+from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
+from albert_tf.tasks.opening import DataSettings, open_portions
 from albert_tf.tasks.tagging import TaggingAnswers, tagging_task
 from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Portions
@@ -208,6 +209,19 @@ def test_a_bad_row_is_named_and_parts_are_kept(tmp_path, model):
     # What exists is refused before anything is read.
     with pytest.raises(UsageError, match="out.tsv exists already"):
         predict(model("single"), lambda: pytest.fail("rows were read"), output)
+
+
+def test_a_bad_row_has_an_empty_answer(tmp_path, model):
+    path, folder = tmp_path / "a.csv", model("single")
+    path.write_bytes(b"text,id\na cat,0\nsat\n\xff,2\non,0\na mat,4\n")
+    columns = DataSettings(on_bad_input="skip", id_column="id")
+    source = lambda: open_portions(find_task(folder), columns, "test", str(path))  # noqa: E731
+    for ending in ("tsv", "jsonl", "parquet"):
+        output = str(tmp_path / f"out.{ending}")
+        done = predict(folder, source, output, columns, BulkSettings(rows_per_part=2))
+        assert [not row["prediction"] for row in rows_of(output)] == [0, 1, 1, 1, 0]
+        assert "; 3 of 5 rows could not be read" in done.text()
+        assert f"first at {path}: line 3: expected 2" in done.text()
 
 
 @pytest.mark.parametrize("change", ["model", "environment"])

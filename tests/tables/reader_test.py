@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables import text_stream
-from albert_tf.tables.columns import BadRows
+from albert_tf.tables.columns import BLANK, BadRow, BadRows
 from albert_tf.tables.reader import ColumnReader, read_columns
 
 
@@ -224,27 +224,22 @@ def test_bad_rows_are_named_or_left_out(tmp_path, monkeypatch, name):
         assert "\n" not in str(caught.value)
     left = read_columns(path, ["a"], on_bad_input="skip")
     assert left.values == {"a": ["1"] * 5}
+    kept = next(ColumnReader(path, ["a"], bad=BadRows(BLANK)).portions()).values["a"]
+    assert [isinstance(value, BadRow) for value in kept] == [False] * 5 + [True]
     left_out = Counter(left.skipped) - Counter({"rows of several lines": 1})
     assert sum(left_out.values()) == 1
 
 
 # What was not left out, but what somebody might want to know.
+SEVERAL = {"rows of several lines": 1}
 COUNTED = {
     "blank.csv": (b"a\n1\n\n\n2\n", ["1", "2"], {"blank lines": 2}),
     "blank.jsonl": (b'{"a": 1}\n\n{"a": 2}\n', ["1", "2"], {"blank lines": 1}),
-    "lines.csv": (b'a,b\n"x, y\nz",\n', ["x, y\nz"], {"rows of several lines": 1}),
+    "lines.csv": (b'a,b\n"x, y\nz",\n', ["x, y\nz"], SEVERAL),
     # Quotes enclose delimiters here, so they are not ordinary characters.
-    "quoted.csv": (
-        b'a,b\n"x,y",\n"x,y\nz",1\n',
-        ["x,y", "x,y\nz"],
-        {"rows of several lines": 1},
-    ),
+    "quoted.csv": (b'a,b\n"x,y",\n"x,y\nz",1\n', ["x,y", "x,y\nz"], SEVERAL),
     # The first and the last line of such a cell have other cells in their rows.
-    "code.csv": (
-        b'a,b\n"f(a,b)\ng(c,d)\nh(e,f)",p\n',
-        ["f(a,b)\ng(c,d)\nh(e,f)"],
-        {"rows of several lines": 1},
-    ),
+    "code.csv": (b'a,b\n"(a,b)\n(c,d)\n(e,f)",p\n', ["(a,b)\n(c,d)\n(e,f)"], SEVERAL),
     "half.jsonl": (
         b'{"a": "x\\ud83dy"}\n{"a": ["\\udc00"]}\n',
         ["x y", [" "]],
@@ -280,20 +275,14 @@ UNREADABLE = {
     "zeros.csv": (bytes(99), "line 1: a NUL byte"),
     "wide.csv": ("a\n".encode("utf-16"), "UTF-16"),
     "header.csv": (b"a,\xe9\n1,2\n", "line 1: not UTF-8"),
-    "swallowed.csv": (
-        b'a,y\n1,2\n"3,4\n5,6\n7",8\n',
-        "lines 3 to 5: one row, by its quotes, .*--noquoting",
-    ),
+    "swallowed.csv": (b'a,y\n1,2\n"3,4\n5,6\n7",8\n', "lines 3 to 5: .*--noquoting"),
     "first.tsv": (b'"a\tb\n1\t2\n3"\t4\n', "lines 1 to 3: one row"),
     "quote.csv": (b"a\n" + b"1\n" * 5 + b'"x\n', "line 7: not CSV: unexpected end"),
     "cut.csv.gz": (gzip.compress(b"a\n" * 99, mtime=0)[:-9], "truncated gzip"),
     "cut.json": (b'[{"a": 1},', "not JSON"),
     "none.csv": (b"a\n", "expected rows below the header, received none"),
     "none.jsonl": (b"\n\n", "expected rows of JSON objects, received none"),
-    "all.jsonl": (
-        b"3\n3\n",
-        "received none .rows that are not objects 2; the first one: .*: line 1: ",
-    ),
+    "all.jsonl": (b"3\n3\n", "none .rows that are not objects 2; .* one: .*: line 1: "),
     "empty.tsv": (b"", "received an empty file"),
     "bad.parquet": (b"PAR1", "cannot be read as Parquet"),
     "near.csv": (b"as,label\n1,2\n", "did you mean 'as'"),

@@ -76,14 +76,6 @@ BAD_ROWS = {
         '{"text": "a", "id": 1}\n{"text": null, "id": 2}\n',
         "line 2: text: expected text, received nothing",
     ),
-    "list.jsonl": (
-        '{"text": "a", "id": 1}\n{"text": ["b"], "id": 2}\n',
-        r"line 2: text: expected text, received \['b'\]",
-    ),
-    "absent.jsonl": (
-        '{"text": "a", "id": 1}\n{"id": 2}\n',
-        "line 2: text: expected text",
-    ),
     "short.csv": ("text,id\na,1\nb\n", "line 3: expected 2 columns, received 1"),
 }
 

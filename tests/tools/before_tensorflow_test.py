@@ -102,7 +102,7 @@ MISTAKES = {
         (f"{TABLE} --output_file=x.json", 2, "texts are written as .tsv, .csv, .jsonl"),
         (f"{TABLE} --output_file=a.tsv", 2, "exists already; give --overwrite"),
         (f"{TABLE} --output_file=no/x.tsv", 2, "no/x.tsv: there is no folder no"),
-        (f"{TABLE} --on_bad_input=skip", 2, "predict answers every example"),
+        ("--task=sst2 --data_dir=glue --on_bad_input=skip", 2, "--input_file with a"),
         (f"{TABLE} --runner=Nonsense", 2, NO_RUNNER),
         (f"{TABLE} --model=served", 1, "served: an exported SavedModel; give"),
         ("--task=sst2 --data_dir=glue", 1, "glue"),

@@ -144,6 +144,8 @@ def format_of(path: str | os.PathLike) -> str:
         raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
     if {"saved_model.pb", "assets.extra"} <= names:
         raise DataError(f"{path}: an exported SavedModel; give the folder of its model")
+    if "adapter_config.json" in names:
+        raise DataError(f"{path}: a PEFT adapter; give a folder of the merged model")
     where = files.join(path, "config.json")
     config = files.read_json(where) if "config.json" in names else None
     kinds = [k for k, module in FORMATS.items() if module.matches(path, names, config)]

@@ -246,7 +246,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     rows = name_table(named, head, is_bare)
     checkpoint = read_checkpoint(NAME, path, config, head, rows, theirs, _NO_WEIGHTS)
     attach_tokenizer(checkpoint, path)
-    checkpoint.labels = _labels(values)
+    checkpoint.labels = _labels(path, values)
     checkpoint.problem_type = values.get("problem_type")
     if family.has_groups:
         fold_projection(checkpoint)
@@ -417,15 +417,16 @@ def _head(values: dict, theirs: dict[str, Tensor], family: Family) -> str | None
     return None
 
 
-def _labels(values: dict) -> list[str] | None:
+def _labels(path: str, values: dict) -> list[str] | None:
     """Returns the names of the classes in order; None for LABEL_0, LABEL_1."""
-    try:
-        by_id = {int(k): str(v) for k, v in values["id2label"].items()}
-        labels = [by_id[i] for i in range(len(by_id))]
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return None
-    default = [f"LABEL_{i}" for i in range(len(labels))]
-    return None if labels == default else labels
+    written = values.get("id2label") or {}
+    pairs = written if isinstance(written, dict) else {"": None}
+    labels = [pairs.get(str(i)) for i in range(len(pairs))]
+    fits = None not in labels and len({*map(str, labels)}) == len(labels)
+    need = f"{path}/config.json: id2label must give different names to 0, 1, ..., "
+    require(fits, f"{need}received {written!r:.200}", error=DataError)
+    labels = list(map(str, labels))
+    return None if labels == [f"LABEL_{i}" for i in range(len(labels))] else labels
 
 
 def name_table(config: AlbertConfig, head: str | None, is_bare: bool) -> list[Row]:

@@ -47,6 +47,9 @@ def test_nothing_to_read(tmp_path):
     refused("albert/albert-base-v2", "model of .* is called hf://albert/albert-base-v2")
     refused(tmp_path, "none of its files is of a known format")
     (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/adapter_config.json").touch()
+    refused(tmp_path / "adapter", "a PEFT adapter; give a folder of the merged model")
     refused(tmp_path, "none of its files is of a known format")
 
 

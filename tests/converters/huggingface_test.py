@@ -12,7 +12,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.detect import open_checkpoint
-from albert_tf.converters.huggingface import name_table
+from albert_tf.converters.huggingface import _labels, name_table
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from tests import tiny
@@ -53,6 +53,12 @@ def test_every_hidden_state_and_attention(folder):
         expected = stored[f"out/{name}"]
         np.testing.assert_allclose(found[name], expected, atol=1e-5, err_msg=name)
     assert len(names) > 10
+
+
+@pytest.mark.parametrize("names", [{"0": "a", "2": "b"}, {"0": 1, "1": "1"}, ["a"]])
+def test_labels_need_different_names(names):
+    with pytest.raises(DataError, match="m/config.json: id2label must give different"):
+        _labels("m", {"id2label": names})
 
 
 def test_gradients_of_every_weight():

@@ -9,7 +9,8 @@ import functools
 import statistics
 
 from albert_tf.config import AlbertConfig
-from benchmarks.contestants import Case, Contestant, in_turns
+from benchmarks.cases import Case
+from benchmarks.contestants import Contestant, in_turns
 from benchmarks.report import Report, Row
 from benchmarks.rows import random_batch
 

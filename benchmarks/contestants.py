@@ -3,7 +3,6 @@
 A process has one framework, and its peak memory is due to its models alone.
 """
 
-import dataclasses
 import importlib.util
 import math
 import multiprocessing
@@ -14,19 +13,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 import tqdm
 
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError
+from benchmarks.cases import Case, Prepared, reason
 
-# Kinds of work: a step of pretraining with its optimizer; gradients of the encoder
-# alone; its outputs.
-STEP, GRADIENT, OUTPUT = "step", "gradient", "output"
-PRODUCT = "product"  # of two matrices of `PRODUCT_SIZE`, for comparison
-PRODUCT_SIZE = 8192
-# Forms of the attention, which the frameworks name differently.
-EAGER, FUSED = "eager", "fused"
 # Framework -> the package to install, and the way to install it.
 ENGINES = {
     "jax": "albert_tf[jax]",
@@ -35,56 +26,6 @@ ENGINES = {
 }
 _SILENCE = 300.0  # seconds after which a process is given up
 _TURN = 0.025  # seconds of a turn, or a step if that is longer
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """The work of a contestant.
-
-    Attributes:
-        config: `AlbertConfig`. Size of the model; its weights are random.
-        batch: dict of arrays. Every step reads it.
-        work: str. `STEP`, `GRADIENT`, `OUTPUT` or `PRODUCT`.
-        precision: str. "bfloat16" or "float32".
-        depth: str. Form of the encoder, as for `pretrain`.
-        attention: str. `EAGER` or `FUSED`.
-        compiled: bool. Whether `torch.compile` compiles transformers' model.
-        masked: bool. Whether transformers' step is given a mask that masks nothing.
-    """
-
-    config: AlbertConfig
-    batch: Mapping[str, np.ndarray]
-    work: str = STEP
-    precision: str = "bfloat16"
-    depth: str = "unrolled"
-    attention: str = FUSED
-    compiled: bool = True
-    masked: bool = False
-
-
-@dataclasses.dataclass
-class Prepared:
-    """The result of an engine for a case, after its first step.
-
-    Attributes:
-        run: callable. Computes a number of steps, and waits for the device.
-        facts: dict. `first`, seconds until the first step has ended, with compilation;
-            where known, `memory`, the peak in bytes of the process on its device, and
-            `program`, bytes that the compiled program needs there. Or only `failed`:
-            the reason why it cannot be computed.
-    """
-
-    run: Callable[[int], object]
-    facts: dict[str, Any]
-
-
-def prepared_or_failed(prepare: Callable[[], Prepared]) -> Prepared:
-    """Returns the result of `prepare`; if it fails, the reason as the fact `failed`."""
-    try:
-        return prepare()
-    except Exception as e:
-        traceback.print_exc()
-        return Prepared(lambda steps: None, {"failed": _reason(e)})
 
 
 class Contestant:
@@ -223,12 +164,7 @@ def _obey(line, engine: str) -> None:
         return
     except Exception as e:
         traceback.print_exc()
-        line.send(DataError(f"{engine}: {_reason(e)}"))
-
-
-def _reason(error: Exception) -> str:
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first[:200]}"
+        line.send(DataError(f"{engine}: {reason(e)}"))
 
 
 def _engine(name: str):

@@ -15,7 +15,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, require
 from albert_tf.layers.depth import LOOP, LOOP_REMAT, UNROLLED
 from benchmarks import step_speed
-from benchmarks.contestants import Case, Contestant
+from benchmarks.cases import Case
+from benchmarks.contestants import Contestant
 from benchmarks.costs import peak_memory, to_text
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row

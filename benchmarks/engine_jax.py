@@ -19,7 +19,7 @@ from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.jax.update import AXIS, Update
-from benchmarks.contestants import (
+from benchmarks.cases import (
     EAGER,
     FUSED,
     OUTPUT,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from benchmarks import step_speed
-from benchmarks.contestants import Case, Prepared, prepared_or_failed
+from benchmarks.cases import Case, Prepared, prepared_or_failed
 
 _SEED = 12345
 

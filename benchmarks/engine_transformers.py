@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from benchmarks import peer
-from benchmarks.contestants import (
+from benchmarks.cases import (
     EAGER,
     FUSED,
     OUTPUT,

@@ -25,7 +25,7 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError, require
 from benchmarks import gpu_page
-from benchmarks.contestants import (
+from benchmarks.cases import (
     EAGER,
     FUSED,
     GRADIENT,
@@ -33,9 +33,8 @@ from benchmarks.contestants import (
     PRODUCT,
     PRODUCT_SIZE,
     Case,
-    Contestant,
-    in_turns,
 )
+from benchmarks.contestants import Contestant, in_turns
 from benchmarks.report import Report
 from benchmarks.rows import (
     PACKED,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.contestants import EAGER, FUSED, GRADIENT, OUTPUT
+from benchmarks.cases import EAGER, FUSED, GRADIENT, OUTPUT
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row
 

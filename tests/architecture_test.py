@@ -117,6 +117,15 @@ def test_imports_point_down(name):
     assert not above, f"{name} imports {above}, which BUILD lists after it"
 
 
+def test_no_files_import_each_other():
+    below = {path: imported(path, ROOT) for path in python_files(ROOT)}
+    while leaves := [path for path, deps in below.items() if not deps & below.keys()]:
+        for path in leaves:
+            del below[path]
+    # What is left lies on a circle, or imports a file on one.
+    assert not below, sorted(below)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_modules_that_must_stay_independent(name):
     for one, other in (pair[::step] for pair in APART for step in (1, -1)):

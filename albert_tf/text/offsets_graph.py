@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from albert_tf.text import normalization
 from albert_tf.text.offsets import normal_lengths, part_places
-from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer_graph import TokensWithOffsets, as_utf8
 
 _SPACE = "▁"
@@ -48,7 +47,7 @@ class GraphOffsets(tf.Module):
     Attach the object to the model that is saved.
     """
 
-    def __init__(self, tokenizer: AlbertTokenizer):
+    def __init__(self, tokenizer):
         super().__init__(name="graph_offsets")
         self.graph_tokenizer = tokenizer.graph
         self._space_id = tokenizer.token_to_id(_SPACE)
@@ -199,7 +198,7 @@ def _characters(codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends):
     return tuple(tf.gather(character_of, place) for place in places)
 
 
-def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
+def _part_table(tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Returns, for each piece, the spans of the parts that replace it.
 
     Returns:

@@ -209,7 +209,7 @@ class WordPieceTokenizer(Tokenizer):
     def graph(self):
         from albert_tf.text.wordpiece_graph import GraphWordPiece
 
-        return GraphWordPiece(self)
+        return GraphWordPiece(self, CONTINUES, MAX_WORD)
 
     @property
     def graph_offsets(self):

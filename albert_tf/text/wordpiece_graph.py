@@ -16,7 +16,6 @@ from albert_tf.text.tokenizer_graph import (
     TokensWithOffsets,
     as_utf8,
 )
-from albert_tf.text.wordpiece import CONTINUES, MAX_WORD
 
 _CODES = 0x110000
 _WORD, _INSIDE = 0, 1  # states before the first character of a token
@@ -28,17 +27,18 @@ class GraphWordPiece(GraphBase):
     Attach the object to the model that is saved; otherwise its vocabulary is lost.
     """
 
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer, continues: str, max_word: int):
         super().__init__(tokenizer)
+        self._max_word = max_word
         self._unk_id = tokenizer.unk_id
         self._fold = CharacterFold(tokenizer.character_table())
         # A trie of all tokens: (state, character) to state, and the token ending there.
         children: dict[int, int] = {}
         ids = [-1, -1]
         for token_id, token in enumerate(tokenizer.vocabulary[: tokenizer.model_size]):
-            state = _INSIDE if token.startswith(CONTINUES) else _WORD
-            chars = token.removeprefix(CONTINUES)
-            if len(chars) > MAX_WORD:
+            state = _INSIDE if token.startswith(continues) else _WORD
+            chars = token.removeprefix(continues)
+            if len(chars) > max_word:
                 continue  # longer than any word that is split
             for char in chars:
                 state = children.setdefault(state * _CODES + ord(char), len(ids))
@@ -112,7 +112,7 @@ class GraphWordPiece(GraphBase):
         limits = tf.concat([begins[1:], [count]], 0)
         ids, lengths = self._longest(chars, tf.gather(limits, word), begins)
         # Follows the tokens from the start of every word to its end.
-        known = limits - begins <= MAX_WORD
+        known = limits - begins <= self._max_word
 
         def step(at, of, taken, known):
             after = at + tf.gather(lengths, at)

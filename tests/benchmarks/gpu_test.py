@@ -9,15 +9,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.pretraining import ALBERT
 from benchmarks import backends, gpu, gpu_page, rows, topics
-from benchmarks.contestants import (
-    EAGER,
-    FUSED,
-    GRADIENT,
-    Case,
-    Contestant,
-    check_engines,
-    in_turns,
-)
+from benchmarks.cases import EAGER, FUSED, GRADIENT, Case
+from benchmarks.contestants import Contestant, check_engines, in_turns
 from tests import tiny
 
 H100 = "NVIDIA H100 80GB HBM3"

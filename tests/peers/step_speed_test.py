@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from benchmarks import step_speed
-from benchmarks.contestants import EAGER, GRADIENT, OUTPUT, STEP, Case
+from benchmarks.cases import EAGER, GRADIENT, OUTPUT, STEP, Case
 from benchmarks.rows import random_batch
 from tests import tiny
 

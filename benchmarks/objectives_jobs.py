@@ -18,8 +18,8 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
-from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
+from albert_tf.training.metrics_file import METRICS_FILE, read_metrics
 
 # Objectives, and the division of documents into examples for each, as by its authors:
 # a name of `--pair_policy`. Without pairs, ALBERT learns only masked words.

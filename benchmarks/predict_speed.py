@@ -17,12 +17,12 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
+from albert_tf.environment import num_cores
 from albert_tf.inference.files import EmbedWork, PredictWork
 from albert_tf.inference.forward import use_one_thread_per_call
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.run import Job, Work
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.reports.environment import num_cores
 from albert_tf.tasks.text_tables import TextFileSettings
 from albert_tf.text.load import load_tokenizer
 from benchmarks import data_speed, peer

@@ -100,7 +100,7 @@ def main() -> None:
         from benchmarks import report, topics
     except ImportError:
         raise UsageError("benchmark: needs a checkout of the repository") from None
-    from albert_tf.reports import environment
+    from albert_tf import environment
 
     stem = (_OUTPUT.value or "").removesuffix(".json").removesuffix(".md")
     written = [f"{stem}.{suffix}" for suffix in ("json", "md", "png") if stem]

@@ -4,6 +4,7 @@
 before it runs. All results are left in --output_dir.
 """
 
+import json
 import os
 import pathlib
 import shlex
@@ -18,7 +19,9 @@ from absl import flags
 from albert_tf.cli.run import run
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.storage.templates import templates
 from albert_tf.tasks.docstring_topics import write_topic_tables
+from albert_tf.training.metrics_file import METRICS_FILE, read_metrics
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo_output", "New folder of results.")
 INPUT_FILE = flags.DEFINE_string(
@@ -71,12 +74,30 @@ def main() -> None:
             files.write_text(out / "fill_mask.jsonl", printed)
     print(f"\n$ a process with only tensorflow and tensorflow_text: {RAW_TEXT!r}")
     answer = _run([sys.executable, "-c", SERVE, str(out / "saved_model"), RAW_TEXT])
-    from albert_tf.reports.cards import demo_summary  # starts TensorFlow
-
-    summary = demo_summary(str(out), RAW_TEXT, answer)
+    summary = _summary(out, answer)
     files.write_text(out / "README.md", summary)
     print("\n" + summary)
     print(f"{time.monotonic() - started:.0f} s in total; all results are in {out}/")
+
+
+def _summary(out: pathlib.Path, answer: str) -> str:
+    """Returns the summary, from the results of the steps in the folder."""
+    metrics = read_metrics(out / "pretrain" / METRICS_FILE)
+    filled = files.read_text(out / "fill_mask.jsonl")
+    return (
+        templates("reports")
+        .get_template("demo.md.j2")
+        .render(
+            held_out=[line for line in metrics if line["split"] == "eval"][-1],
+            accuracies=[
+                files.read_json(out / name / "metrics.json")["dev_accuracy"]
+                for name in ("classifier", "classifier_from_scratch")
+            ],
+            filled=[json.loads(line) for line in filled.splitlines()],
+            text=RAW_TEXT,
+            answer=answer,
+        )
+    )
 
 
 def _run(command: list[str]) -> str:

@@ -48,9 +48,10 @@ def main() -> None:
 
     settings = run_folder.prepared(settings)
     read = examples.read_ahead(settings)
+    from albert_tf.reports.run_page import draw_run
     from albert_tf.training.seeds import finetune
 
-    print(json.dumps(finetune(settings, read), indent=2))
+    print(json.dumps(finetune(settings, read, draw_run), indent=2))
 
 
 if __name__ == "__main__":

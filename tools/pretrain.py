@@ -44,9 +44,10 @@ def main() -> None:
     start.use_onednn(settings.precision)
     check_files(settings)
     # TensorFlow is imported only now, so that --help and mistakes are answered at once.
+    from albert_tf.reports.run_page import draw_run
     from albert_tf.training.pretrain import pretrain
 
-    print(f"model: {pretrain(settings)}")
+    print(f"model: {pretrain(settings, draw_run)}")
 
 
 if __name__ == "__main__":

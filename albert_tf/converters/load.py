@@ -16,12 +16,19 @@ import keras
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, huggingface, keras_model, nets, own_format, tf1
+from albert_tf.converters import (
+    cards,
+    detect,
+    huggingface,
+    keras_model,
+    nets,
+    own_format,
+    tf1,
+)
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError, require
 from albert_tf.models.base import ConfiguredModel
-from albert_tf.reports import cards
 from albert_tf.storage import files, folders, hubs
 from albert_tf.text import inputs
 from albert_tf.text import load as tokenizers

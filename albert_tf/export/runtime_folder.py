@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import features
+from albert_tf import environment, features
 from albert_tf.errors import DataError, require
 from albert_tf.export import manifest, saved_model
 from albert_tf.export.export_settings import PACKAGES
@@ -22,7 +22,6 @@ from albert_tf.export.runtimes import (
     find_runtime,
 )
 from albert_tf.export.server_files import fill
-from albert_tf.reports import environment
 from albert_tf.storage import folders
 from albert_tf.text.load import OPTION_FILE, library_options
 from albert_tf.text.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ Legend: `N` examples, `L` layers, `C` labels.
 
 import math
 import timeit
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,23 @@ from keras import ops
 from albert_tf import features
 from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import require
-from albert_tf.figure import drawn_if_possible
+from albert_tf.figure import drawn_if_possible, new_figure, to_png
 from albert_tf.heads import problem_type_of
 from albert_tf.inference.forward import as_forward
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.exit_rules import ENTROPY, LAYERS, PATIENCE, ExitRule
 from albert_tf.models.exits import ElasticClassifier
-from albert_tf.reports.figures import draw_exits
 from albert_tf.storage import files
 
 # Thresholds of the entropy, as shares of the maximum entropy.
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 MAX_PATIENCE = 6
 MAX_DROP = 0.5
+_STYLES = {
+    "layers": ("o-", "the same for all texts"),
+    "entropy": ("s--", "by entropy"),
+    "patience": ("^:", "by patience"),
+}
 
 
 def measure_exits(
@@ -140,6 +144,28 @@ def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
         files.write_bytes(picture, draw_exits(measured))
     best = measured["best"]
     logging.info("within half a point of the whole model: %s", best or "no rule")
+
+
+def draw_exits(measured: Mapping[str, Any]) -> bytes:
+    """Returns a PNG of the metric against the layers, and against the time.
+
+    `measured` is the result of `measure_exits`.
+    """
+    name = measured["metric"]
+    figure = new_figure(10, 4, layout="constrained")
+    plots = figure.subplots(1, 2, sharey=True)
+    for axes, x in zip(plots, ("mean_layers", "time"), strict=True):
+        for kind, (style, title) in _STYLES.items():
+            points = [p for p in measured["points"] if p["exit"].startswith(f"{kind}:")]
+            pairs = sorted((point[x], point[name]) for point in points)
+            if pairs:
+                axes.plot(*zip(*pairs, strict=True), style, label=title)
+        axes.axhline(measured["full"][name], color="gray", lw=1, label="whole model")
+        axes.grid(alpha=0.3)
+    plots[0].set(xlabel="mean number of layers", ylabel=name.replace("_", " "))
+    plots[1].set(xlabel="time, as a share of the whole model's")
+    plots[0].legend()
+    return to_png(figure)
 
 
 def rules_of(num_layers: int, num_labels: int, problem_type: str) -> list[ExitRule]:

@@ -20,6 +20,7 @@ from absl import logging
 
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.tokenizers import choose_tokenizer
+from albert_tf.environment import ONEDNN, versions
 from albert_tf.errors import require
 from albert_tf.heads import LABELS, VECTORS
 from albert_tf.inference import formats
@@ -29,7 +30,6 @@ from albert_tf.inference.predictor import Loadable, Predictor
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
-from albert_tf.reports.environment import ONEDNN, versions
 from albert_tf.tasks.task import Portions
 from albert_tf.wording import count_of
 

@@ -28,7 +28,6 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, require
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import ROWS, compile_encoder, steps
-from albert_tf.reports.samples import PROMPTS
 from albert_tf.text import inputs
 
 # Our own sentences, so that no corpus is needed to inspect a model.
@@ -38,7 +37,7 @@ TEXTS = (
     "She asked the doctor whether the results had come, but he had not seen them.",
     "Shares of the company rose by four percent after it reported higher sales.",
     "If you heat the mixture slowly, the sugar dissolves before it boils.",
-    *PROMPTS,
+    *inputs.PROMPTS,
 )
 # Maximum number of tokens of the text whose attention is shown, to stay legible.
 _MAX_SHOWN = 24

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from albert_tf.environment import num_cores
 from albert_tf.errors import UsageError, require
 from albert_tf.jobs.folder import check_output
-from albert_tf.reports.environment import num_cores
 from albert_tf.settings import check_fields, setting
 from albert_tf.storage import files
 

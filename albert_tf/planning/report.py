@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from albert_tf.environment import versions
 from albert_tf.figure import new_figure, to_png
 from albert_tf.planning.plan import GIB, PARTS, Candidate, Plan
 from albert_tf.planning.roofline import ASSUMPTIONS, collectives_of
-from albert_tf.reports.environment import versions
 from albert_tf.wording import count_of
 
 _PACKAGES = ("jax", "libtpu", "keras", "albert_tf")

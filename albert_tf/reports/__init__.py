@@ -1,1 +1,1 @@
-"""Figures, tables and model cards that describe a run."""
+"""Reads the folders of runs: pages, tables and figures about them."""

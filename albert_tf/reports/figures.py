@@ -17,11 +17,6 @@ MAX_LABELS = 30  # of a confusion matrix drawn as a picture
 _MAX_NAME = 18  # characters of a name in a picture
 _MAX_COUNTED = 12  # labels of a confusion matrix with its counts
 _NUM_BINS = 10  # of a reliability diagram
-_EXIT_STYLES = {
-    "layers": ("o-", "the same for all texts"),
-    "entropy": ("s--", "by entropy"),
-    "patience": ("^:", "by patience"),
-}
 _MAX_METRICS = 5  # maximum number drawn, including the selecting one
 _MAX_LABEL = 40  # characters of a name in a legend
 
@@ -139,28 +134,6 @@ def draw_calibration(split: str, bins: Bins) -> Figure:
     )
     caption = f"{_NUM_BINS} bins of equal width. {bins.left_out}".strip()
     return Figure(to_png(figure, PAGE_DPI), alt, caption)
-
-
-def draw_exits(measured: Mapping[str, Any]) -> bytes:
-    """Returns a PNG of the metric against the layers, and against the time.
-
-    `measured` is the result of `inference.exit_curve.measure_exits`.
-    """
-    name = measured["metric"]
-    figure = new_figure(10, 4, layout="constrained")
-    plots = figure.subplots(1, 2, sharey=True)
-    for axes, x in zip(plots, ("mean_layers", "time"), strict=True):
-        for kind, (style, title) in _EXIT_STYLES.items():
-            points = [p for p in measured["points"] if p["exit"].startswith(f"{kind}:")]
-            pairs = sorted((point[x], point[name]) for point in points)
-            if pairs:
-                axes.plot(*zip(*pairs, strict=True), style, label=title)
-        axes.axhline(measured["full"][name], color="gray", lw=1, label="whole model")
-        axes.grid(alpha=0.3)
-    plots[0].set(xlabel="mean number of layers", ylabel=name.replace("_", " "))
-    plots[1].set(xlabel="time, as a share of the whole model's")
-    plots[0].legend()
-    return to_png(figure)
 
 
 def draw_curves(

@@ -11,18 +11,18 @@ import numpy as np
 
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.reports.metrics_file import (
+from albert_tf.reports.samples import Sample, read_samples
+from albert_tf.storage import files, folders
+from albert_tf.training.metrics_file import (
     METRICS_FILE,
+    REPORT_FILE,
     SKIPPED_FILE,
     UNFINISHED,
     iterate_metrics,
 )
-from albert_tf.reports.samples import Sample, read_samples
-from albert_tf.storage import files, folders
 
 PRETRAINING = "pretraining"
 FINETUNING = "fine-tuning"
-REPORT_FILE = "report.json"
 _RUN_FILE = "run.json"
 _MODEL = "model"
 # Kinds of runs, by the kind on record.

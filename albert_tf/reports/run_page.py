@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.reports.figures import draw_histograms
+from albert_tf.figure import drawn_if_possible
+from albert_tf.reports.figures import draw_curves, draw_histograms
 from albert_tf.reports.page import (
     Figure,
     Table,
@@ -19,9 +20,10 @@ from albert_tf.reports.page import (
     flatten,
     render,
 )
-from albert_tf.reports.run_files import PRETRAINING, Curve, RunFiles
+from albert_tf.reports.run_files import PRETRAINING, Curve, RunFiles, read_run
 from albert_tf.reports.samples import sample_tables, show_masks
 from albert_tf.reports.task_report import answers_of
+from albert_tf.training.metrics_file import CURVES_FILE, PAGE_FILE
 
 # Parts of the data card that are numbers, not lists of files.
 _CARD_PARTS = ("splits", "corpus", "examples", "masks", "tokenizer")
@@ -90,12 +92,27 @@ def render_runs(
     )
 
 
-def render_run(run: RunFiles, **known: Any) -> bytes:
-    """Returns the page of one run, as `albert-tf report` writes it.
+def draw_run(
+    path: str,
+    name: str = "",
+    record: Mapping[str, Any] | None = None,
+    curves: Mapping[str, Any] | None = None,
+    **known: Any,
+) -> dict[str, bytes]:
+    """Returns page and curves of the run in a folder, as far as they can be drawn.
 
-    `known` holds fields of `run` that its folder does not show yet.
+    The page is the one that `albert-tf report` writes. Without `curves`, arguments of
+    `draw_curves`, there is only the page. `known` holds fields of `RunFiles` that the
+    folder does not show yet; `name` and `record` are as in `read_run`.
     """
-    return render_runs([dataclasses.replace(run, **known)])
+    contents = {}
+    if curves is not None:
+        with drawn_if_possible(CURVES_FILE):
+            contents[CURVES_FILE] = draw_curves(read_run(path).curves, **curves)
+    with drawn_if_possible(PAGE_FILE):
+        run = dataclasses.replace(read_run(path, name, record), **known)
+        contents[PAGE_FILE] = render_runs([run])
+    return contents
 
 
 def make_charts(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:

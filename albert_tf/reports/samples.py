@@ -1,30 +1,19 @@
-"""Masked sentences, and a run's answers to them, as tables over time."""
+"""A run's answers to masked sentences, as tables over time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from albert_tf.errors import DataError
-from albert_tf.reports.metrics_file import SAMPLES_FILE, iterate_metrics
 from albert_tf.reports.page import Table
 from albert_tf.storage import files
+from albert_tf.text.inputs import PROMPTS
+from albert_tf.text.tokenizer import MASK
+from albert_tf.training.metrics_file import SAMPLES_FILE, iterate_metrics
 
 # Rows per table and kind of weights: the first, some between, and the last.
 _MOMENTS = 9
 # Names of the weights of --export_weights.
 WEIGHTS = {"last": "last", "average": "averaged"}
-MASK = "[MASK]"
-# Neutral sentences: the missing words depend on grammar and common knowledge.
-PROMPTS = (
-    "the capital of france is [MASK] .",
-    "she opened the door and [MASK] into the room .",
-    "water is [MASK] than ice .",
-    "this function [MASK] a list of numbers .",
-    "he was born in 1950 [MASK] london .",
-)
-# Number of answers to a text that are shown.
-_TOP_K = 5
 
 
 class Sample(NamedTuple):
@@ -41,18 +30,6 @@ class Sample(NamedTuple):
     weights: str
     text: str
     masks: Sequence[Sequence[tuple[str, float]]]
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Returns the softmax of a vector."""
-    scores = np.exp(logits - logits.max())
-    return scores / scores.sum()
-
-
-def best_tokens(scores: np.ndarray, tokenizer: Any) -> list[list[Any]]:
-    """Returns the most probable tokens with their probabilities, best first."""
-    best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
-    return [[tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best]
 
 
 def read_samples(folder: str) -> list[Sample]:

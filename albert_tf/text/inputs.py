@@ -19,6 +19,14 @@ from albert_tf.errors import require
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
+# Neutral sentences: the missing words depend on grammar and common knowledge.
+PROMPTS = (
+    "the capital of france is [MASK] .",
+    "she opened the door and [MASK] into the room .",
+    "water is [MASK] than ice .",
+    "this function [MASK] a list of numbers .",
+    "he was born in 1950 [MASK] london .",
+)
 # Rows are padded to a multiple of this, which bounds both the number of shapes and the
 # amount of padding.
 STEP = 16

@@ -22,14 +22,15 @@ from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.models.base import weight_names
 from albert_tf.optimizers import loss_scale
-from albert_tf.reports.metrics_file import SAMPLES_FILE, MetricsFile
-from albert_tf.reports.samples import best_tokens, probabilities
 from albert_tf.storage import files, folders
 from albert_tf.text.inputs import encode_masked, masked_inputs
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.engine import TrainStep, helper_name, is_tpu
+from albert_tf.training.metrics_file import SAMPLES_FILE, MetricsFile
 from albert_tf.training.weights import WeightAverages, mark_trained
 
+# Number of answers to a masked sentence that are written.
+_TOP_K = 5
 # The usual value is the median of this many log lines; fewer than the second number
 # are not enough to judge by.
 _WINDOW = 20
@@ -444,8 +445,7 @@ class Samples(Callback):
         answers = []
         # The last rows may be repetitions that fill the batch.
         for text, masks, rows in zip(self._texts, self._masks, logits, strict=False):
-            scores = map(probabilities, rows[: len(masks)])
-            best = [best_tokens(row, self._tokenizer) for row in scores]
+            best = [_best_tokens(row, self._tokenizer) for row in rows[: len(masks)]]
             answers.append({"text": text, "masks": best})
         return answers
 
@@ -453,3 +453,11 @@ class Samples(Callback):
         """Retries lines that could not be written."""
         if self._file:
             self._file.settle()
+
+
+def _best_tokens(logits: np.ndarray, tokenizer: Tokenizer) -> list[list[Any]]:
+    """Returns the most probable tokens with their probabilities, best first."""
+    scores = np.exp(logits - logits.max())
+    scores = scores / scores.sum()
+    best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
+    return [[tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best]

@@ -23,11 +23,15 @@ from albert_tf.training.engine import TrainStep, is_one_of_several
 from albert_tf.training.evaluation import Collapse, Evaluator
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
-from albert_tf.training.run import Run, devices
+from albert_tf.training.run import Draw, Run, devices, no_pictures
 from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepared
 
 
-def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict:
+def finetune_once(
+    settings: FinetuneSettings,
+    read: tuple | None = None,
+    draw: Draw = no_pictures,
+) -> dict:
     """Trains on a task and writes a folder with the model and its measurements.
 
     An unfinished run in the folder is continued; if it is finished, its results are
@@ -37,7 +41,7 @@ def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict
     settings = prepared(settings)
     with devices(settings) as strategy:
         run = Finetuning(settings, strategy)
-        run.read = read
+        run.read, run.draw = read, draw
         return run.execute() or {}
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from albert_tf.errors import DataError, Stopped, require
-from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.engine import (
@@ -28,6 +27,7 @@ from albert_tf.training.engine import (
     leave_together,
     share,
 )
+from albert_tf.training.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Phase
 

@@ -1,6 +1,6 @@
-"""Writes the files that a run leaves.
+"""Writes the files that a run leaves: metrics, predictions, cards and models.
 
-They are curves, page and model card; metrics, predictions and the model.
+The command that starts the run supplies its curves and its page.
 """
 
 import contextlib
@@ -12,26 +12,27 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.converters.cards import model_card
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.converters.load import write_files
 from albert_tf.figure import drawn_if_possible
 from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.predictor import Predictor
-from albert_tf.reports.cards import model_card
-from albert_tf.reports.figures import draw_curves
-from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
-from albert_tf.reports.run_files import REPORT_FILE, read_run
-from albert_tf.reports.run_page import render_run
 from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
 from albert_tf.training.evaluation import calibrated
 from albert_tf.training.examples import CALIBRATION
-from albert_tf.training.run_folder import METRICS, REPORT, RunFolder
+from albert_tf.training.metrics_file import (
+    METRICS_FILE,
+    PAGE_FILE,
+    REPORT_FILE,
+    UNFINISHED,
+    read_metrics,
+)
+from albert_tf.training.run_folder import METRICS
 from albert_tf.training.weights import mark_trained
-
-CURVES_FILE = "curves.png"
 
 
 def finish(run: Any) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def finish(run: Any) -> dict[str, Any]:
         if split.is_labelled:
             values = predictor.metrics(examples, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
-            with drawn_if_possible(REPORT):
+            with drawn_if_possible(PAGE_FILE):
                 shown[name] = task.report(examples, answers, split.encoded)
             warn_of_collapse(task, examples, answers)
     text = files.to_json(results, indent=2) + "\n"
@@ -72,8 +73,9 @@ def finish(run: Any) -> dict[str, Any]:
     contents[METRICS] = _bytes(text)
     report = files.to_json(_report(run, results, shown))
     contents[REPORT_FILE] = _bytes(report)
-    shown = {"metric": run.selection.metric, "best_step": _best_step(run)}
-    contents |= _pictures(run.folder, **shown, report=json.loads(report))
+    curves = {"metric": run.selection.metric, "best_step": _best_step(run)}
+    known = {"is_finished": True, "report": json.loads(report)}
+    contents |= run.draw(run.folder.path, curves=curves, **known)
     with from_model(model, tokenizer) as checkpoint:
         run.folder.complete(
             contents, lambda out: write_files(checkpoint, out, "albert_tf")
@@ -164,27 +166,10 @@ def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
 
 
-def _pictures(
-    folder: RunFolder, metric: str = "", best_step: int | None = None, **known: Any
-) -> dict[str, bytes]:
-    """Returns curves and page of a finished run, as far as they can be drawn.
-
-    `known` are fields of `RunFiles` that the folder does not show yet.
-    """
-    contents = {}
-    with drawn_if_possible(CURVES_FILE):
-        curves = read_run(folder.path).curves
-        contents[CURVES_FILE] = draw_curves(curves, metric, best_step)
-    with drawn_if_possible(REPORT):
-        page = render_run(read_run(folder.path), is_finished=True, **known)
-        contents[REPORT] = page
-    return contents
-
-
 def write_outputs(run: Any) -> None:
     """Writes curves, page and model card of a run that has reached its last step."""
     folder = run.folder
-    for name, data in _pictures(folder).items():
+    for name, data in run.draw(folder.path, curves={}, is_finished=True).items():
         files.write_bytes(folder.join(name), data)
     metrics = read_metrics(folder.join(METRICS_FILE))
     text = model_card(
@@ -200,12 +185,12 @@ def write_outputs(run: Any) -> None:
 
 
 @contextlib.contextmanager
-def report_of_a_stopped_run(folder: RunFolder) -> Iterator[None]:
+def page_of_a_stopped_run(run: Any) -> Iterator[None]:
     """Writes the page if training ends before its last step, for whatever reason."""
     try:
         yield
     except BaseException:
-        with drawn_if_possible(REPORT):
-            page = render_run(read_run(folder.path))
-            files.write_bytes(folder.join(REPORT), page)
+        with drawn_if_possible(PAGE_FILE):
+            for name, data in run.draw(run.folder.path).items():
+                files.write_bytes(run.folder.join(name), data)
         raise

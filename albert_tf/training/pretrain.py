@@ -31,7 +31,7 @@ from albert_tf.training.engine import (
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
-from albert_tf.training.run import Run, devices
+from albert_tf.training.run import Draw, Run, devices, no_pictures
 from albert_tf.training.run_folder import (
     BEST_FOLDER,
     CHECKPOINT_FOLDER,
@@ -42,11 +42,14 @@ from albert_tf.training.start import content_of, make_pretrainer
 from albert_tf.training.weights import mark_trained
 
 
-def pretrain(settings: PretrainSettings) -> str:
+def pretrain(settings: PretrainSettings, draw: Draw = no_pictures) -> str:
     """Pretrains a model, or continues where the same command was stopped.
 
     With `settings.deterministic`, the default without a GPU, TensorFlow's operations
     remain deterministic in the whole process: TensorFlow cannot undo it.
+
+    Args:
+        draw: callable. Draws curves and page of the run: `reports.run_page.draw_run`.
 
     Returns:
         str. Folder of the trained model, `<output_dir>/model`.
@@ -59,6 +62,7 @@ def pretrain(settings: PretrainSettings) -> str:
     with devices(settings) as strategy:
         objective = as_begun(settings, objective)
         run = Pretraining(objective.complete(settings), strategy, objective)
+        run.draw = draw
         run.execute()
         return run.result()
 
@@ -197,7 +201,7 @@ class Pretraining(Run):
         path = self.folder.join(self.tokenizer.file_name)
         if writes and not files.exists(path):
             files.write_bytes(path, self.tokenizer.model)  # checkpoints need it
-        stopped = outputs.report_of_a_stopped_run(self.folder)
+        stopped = outputs.page_of_a_stopped_run(self)
         with stopped if writes else contextlib.nullcontext(), data_errors():
             super().train()
 

@@ -21,11 +21,11 @@ from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.records import card
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.objectives.pretraining import Objective
-from albert_tf.reports.metrics_file import SKIPPED_FILE
 from albert_tf.storage import files
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.engine import EvaluationStep, distribute
+from albert_tf.training.metrics_file import SKIPPED_FILE
 from albert_tf.training.pretrain_inputs import card_paths
 from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
 from albert_tf.training.weights import WeightAverages

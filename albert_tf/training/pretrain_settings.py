@@ -13,8 +13,9 @@ from typing import Any
 from albert_tf.data.masking.config import most_predictions
 from albert_tf.errors import require
 from albert_tf.objectives.recipes import OF_PAIRS, OWN_SETTINGS, find_recipe
-from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import check_fields, setting
+from albert_tf.text.inputs import PROMPTS
+from albert_tf.text.tokenizer import MASK
 from albert_tf.training.settings import Phase, TrainingSettings
 
 # The batch of ALBERT's pretraining, for which its rate of 0.00176 is meant.

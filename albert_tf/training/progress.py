@@ -11,8 +11,8 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
 from albert_tf.storage import calls, files
+from albert_tf.training.metrics_file import METRICS_FILE, MetricsFile
 
 # A run can only be stopped between calls; a preempted machine leaves 30 seconds.
 _SHORT = 1.0

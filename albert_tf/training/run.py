@@ -17,7 +17,6 @@ import tensorflow as tf
 from albert_tf.errors import require
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.training import loop
 from albert_tf.training.callbacks import Callback, DivergedError, DivergenceGuard
 from albert_tf.training.checkpoints import TrainingCheckpoints
@@ -32,6 +31,7 @@ from albert_tf.training.engine import (
     share,
     worker_errors,
 )
+from albert_tf.training.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import (
     CHECKPOINT_FOLDER,
@@ -43,6 +43,14 @@ from albert_tf.training.run_folder import (
 from albert_tf.training.settings import Phase, TrainingSettings
 from albert_tf.training.weights import WeightAverages
 from albert_tf.training.workers import check_equal
+
+# Draws the pictures of the run in a folder, as `reports.run_page.draw_run`.
+Draw = Callable[..., Mapping[str, bytes]]
+
+
+def no_pictures(path: str, *args: Any, **known: Any) -> Mapping[str, bytes]:
+    """A `Draw` that draws nothing."""
+    return {}
 
 
 @contextlib.contextmanager
@@ -75,6 +83,7 @@ class Run(abc.ABC):
     Without a strategy, only the inputs are read.
 
     Attributes:
+        draw: callable. Draws curves and page of the run.
         helper: str. Name of a worker that is not the chief; empty in the chief.
         folder: `RunFolder`. Set while the inputs are open.
         step: `TrainStep`. Set once the inputs are known to be valid.
@@ -84,6 +93,7 @@ class Run(abc.ABC):
 
     title: str
     asynchronous = False
+    draw: Draw = staticmethod(no_pictures)
 
     def __init__(self, settings: Any, strategy: Strategy | None):
         self.settings = settings

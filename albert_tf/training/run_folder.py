@@ -18,14 +18,13 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf.environment import ONEDNN, code_versions, describe_environment
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import GENERATOR, MODEL
-from albert_tf.reports.environment import ONEDNN, code_versions, describe_environment
-from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
-from albert_tf.reports.run_files import REPORT_FILE
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
 from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.metrics_file import METRICS_FILE, PARTS, REPORT_FILES
 from albert_tf.training.settings import TrainingSettings
 
 RUN_FILE = "run.json"
@@ -34,7 +33,6 @@ BEST_FOLDER = "best"
 TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
-REPORT = "report.html"
 # Facts that workers compare: they differ if not all see the folder, or see it late.
 EVALUATED = "evaluations on record"
 FINISHED = "finished run in --output_dir"
@@ -53,9 +51,9 @@ _LEFTOVER = re.compile(r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.p
 _TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS}
 # Files of such a run and of its model; `evaluate --exits_curve` writes the last two.
 # Predictions are recognized by their names; the first dev set's have no prefix.
-_RUN_NAMES = {METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
+_RUN_NAMES = {METRICS, METRICS_FILE, TRIALS_FILE, *REPORT_FILES}
 _RUN_NAMES |= {"config.json", "model.safetensors", *folders.TOKENIZER_FILES}
-_RUN_NAMES |= {folders.MANIFEST, "curves.png", "tensorboard", "exits.json", "exits.png"}
+_RUN_NAMES |= {folders.MANIFEST, "tensorboard", "exits.json", "exits.png"}
 _PREDICTIONS = re.compile(
     r"((dev_mismatched|test(_(mis)?matched)?|ax)_)?predictions"
     r"(\.(tsv|jsonl|json)|_nbest\.json|_null_odds\.json)"

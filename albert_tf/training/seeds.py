@@ -12,18 +12,16 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.figure import drawn_if_possible
-from albert_tf.reports.run_files import read_run
-from albert_tf.reports.run_page import render_run
 from albert_tf.storage import files
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.engine import takes_several_processes
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.finetune import Finetuning, finetune_once
 from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.metrics_file import PAGE_FILE
+from albert_tf.training.run import Draw, no_pictures
 from albert_tf.training.run_folder import (
     METRICS,
-    REPORT,
     RUN_FILE,
     TRIALS_FILE,
     TRIALS_FOLDER,
@@ -36,11 +34,16 @@ from albert_tf.training.run_folder import (
 MAX_COLLAPSES = 5
 
 
-def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str, Any]:
+def finetune(
+    settings: FinetuneSettings,
+    read: tuple | None = None,
+    draw: Draw = no_pictures,
+) -> dict[str, Any]:
     """Fine-tunes as the settings say: once, or with several seeds.
 
     Args:
         read: tuple or None. Result of `examples.read_task`, if it has been called.
+        draw: callable. Draws curves and page of a run: `reports.run_page.draw_run`.
 
     Returns:
         The content of `metrics.json`; with several runs, the best run's, with `trials`:
@@ -51,7 +54,7 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
         DataError: If the data is invalid, or training diverges or collapses.
     """
     if settings.num_seeds == 1 and settings.on_collapse != "restart":
-        return finetune_once(settings, read)
+        return finetune_once(settings, read, draw)
     require(
         not takes_several_processes(settings.distribution),
         "--num_seeds, --on_collapse=restart: not with several processes, which would "
@@ -73,10 +76,10 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
         # Pin the commit: a branch on a hub may move before the last trial begins.
         start = origin or settings.init_checkpoint
         pinned = dataclasses.replace(settings, init_checkpoint=start)
-        return _finish(folder, _run_seeds(pinned))
+        return _finish(folder, _run_seeds(pinned, draw), draw)
 
 
-def _run_seeds(settings: FinetuneSettings) -> list[dict]:
+def _run_seeds(settings: FinetuneSettings, draw: Draw) -> list[dict]:
     """Runs the command with every seed; returns name and results of each."""
     wanted, results, collapses = settings.num_seeds, [], 0
     seed = settings.seed
@@ -92,7 +95,7 @@ def _run_seeds(settings: FinetuneSettings) -> list[dict]:
         )
         logging.info("run %s", name)
         try:
-            outcome = finetune_once(trial)
+            outcome = finetune_once(trial, draw=draw)
         except CollapsedError as e:
             collapses += 1
             if settings.on_collapse != "restart" or collapses >= MAX_COLLAPSES:
@@ -105,7 +108,7 @@ def _run_seeds(settings: FinetuneSettings) -> list[dict]:
     return results
 
 
-def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
+def _finish(folder: RunFolder, trials: list[dict], draw: Draw) -> dict[str, Any]:
     """Compares the runs and moves the best folder to the command's place."""
     metric = trials[0]["results"].get("metric")
     for trial in trials:
@@ -125,7 +128,7 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     results = {**best["results"], "trials": summary}
     source = folder.join(TRIALS_FOLDER, best["name"])
     # Leave out the lock, and the page, which may describe this seed alone.
-    left_out = (".lock", RUN_FILE, REPORT)
+    left_out = (".lock", RUN_FILE, PAGE_FILE)
     contents = {
         name: files.read_bytes(files.join(source, name))
         for name in files.tree(source)
@@ -133,9 +136,7 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     }
     for name, content in ((METRICS, results), (TRIALS_FILE, trials)):
         contents[name] = (files.to_json(content, indent=2) + "\n").encode()
-    with drawn_if_possible(REPORT):
-        run = read_run(source, os.path.basename(folder.path), folder.record())
-        page = render_run(run, is_finished=True, trials=summary)
-        contents[REPORT] = page
+    seen = {"is_finished": True, "trials": summary}
+    contents |= draw(source, os.path.basename(folder.path), folder.record(), **seen)
     folder.complete(contents)
     return results

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf import heads
+from albert_tf.environment import ONEDNN
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.embedder import Embedder
@@ -17,7 +18,6 @@ from albert_tf.inference.files import EmbedWork, PredictWork, answer_rows
 from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.inference.settings import BulkSettings
-from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
 from albert_tf.tasks.opening import DataSettings, open_portions
 from albert_tf.tasks.tagging import TaggingAnswers, tagging_task

@@ -4,7 +4,8 @@ import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.inference import fill_mask
-from albert_tf.reports.samples import PROMPTS, read_prompts
+from albert_tf.reports.samples import read_prompts
+from albert_tf.text.inputs import PROMPTS
 from tests.commands import run_command
 from tests.imports import ROOT
 from tests.reports.runs import write_run

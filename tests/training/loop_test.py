@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped
 from albert_tf.objectives.pretraining import Objective
-from albert_tf.reports.metrics_file import lines_until, unfinished_at
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard
 from albert_tf.training.loop import StopSignals
+from albert_tf.training.metrics_file import lines_until, unfinished_at
 from albert_tf.training.progress import Stopwatch
 from albert_tf.training.settings import Phase
 

@@ -21,6 +21,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
 from albert_tf.objectives.terms import SpanTargets
 from albert_tf.optimizers import loss_scale
+from albert_tf.reports import run_page
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import hubs
@@ -333,8 +334,8 @@ def test_a_picture_that_cannot_be_drawn_costs_no_model(
     fake, tmp_path, monkeypatch, caplog
 ):
     fail = mock.Mock(side_effect=ValueError("no\nfonts"))
-    monkeypatch.setattr(outputs, "render_run", fail)
-    monkeypatch.setattr(outputs, "draw_curves", fail)
+    monkeypatch.setattr(run_page, "render_runs", fail)
+    monkeypatch.setattr(run_page, "draw_curves", fail)
     with caplog.at_level("WARNING"):
         fake(30)
     names = {path.name for path in (tmp_path / "run").iterdir()}

@@ -5,8 +5,8 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
 )
 
-from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.storage import files
+from albert_tf.training.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.training.progress import Pace, Progress
 
 

@@ -15,9 +15,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from albert_tf.environment import ONEDNN
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
-from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import locked
 from albert_tf.training import finetune

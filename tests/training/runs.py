@@ -17,6 +17,7 @@ import time
 
 import tensorflow as tf
 
+from albert_tf.reports.run_page import draw_run
 from albert_tf.storage import folders
 from albert_tf.training import callbacks, checkpoints, engine, evaluation, loop, seeds
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -77,7 +78,8 @@ def pretraining(folder, sizes=None, **changes) -> dict:
 
 def run_pretraining(folder, sizes=None, **changes) -> str:
     """Pretrains in `folder/run`; returns the folder of the model."""
-    return pretrain(PretrainSettings(**pretraining(folder, sizes, **changes)))
+    settings = PretrainSettings(**pretraining(folder, sizes, **changes))
+    return pretrain(settings, draw_run)
 
 
 def finetuning(output_dir, **changes) -> dict:
@@ -88,7 +90,8 @@ def finetuning(output_dir, **changes) -> dict:
 
 def run(output_dir, **changes) -> dict:
     """Fine-tunes; returns the results."""
-    return seeds.finetune(FinetuneSettings(**finetuning(output_dir, **changes)))
+    settings = FinetuneSettings(**finetuning(output_dir, **changes))
+    return seeds.finetune(settings, draw=draw_run)
 
 
 def write_table(path, count, seed, labels=("bad", "good")) -> str:
@@ -265,9 +268,9 @@ def main(command, values, moment, count) -> None:
 
         setattr(*MOMENTS[moment], dying)
     if command == "pretrain":
-        pretrain(PretrainSettings(**json.loads(values)))
+        pretrain(PretrainSettings(**json.loads(values)), draw_run)
     else:
-        seeds.finetune(FinetuneSettings(**json.loads(values)))
+        seeds.finetune(FinetuneSettings(**json.loads(values)), draw=draw_run)
 
 
 if __name__ == "__main__":

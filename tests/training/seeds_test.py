@@ -7,10 +7,11 @@ import pytest
 
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import DataError, UsageError
+from albert_tf.reports import run_page
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import hubs
-from albert_tf.training import evaluation, outputs
+from albert_tf.training import evaluation
 from albert_tf.training import seeds as trials
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.run_folder import RunFolder
@@ -47,8 +48,7 @@ def test_the_best_of_several_runs_is_kept(pretrained, monkeypatch, caplog, tmp_p
     monkeypatch.setattr(hubs, "download", download)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         fail = mock.Mock(side_effect=ValueError("no fonts"))
-        for module in (outputs, trials):
-            patch.setattr(module, "render_run", fail)
+        patch.setattr(run_page, "render_runs", fail)
         patch.setattr(RunFolder, "complete", complete_or_stop)
         run(out, **arguments)
     assert "report.html: not written: ValueError: no fonts" in caplog.text
@@ -87,7 +87,7 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
 ):
     tried = []
 
-    def finetune_once(settings):
+    def finetune_once(settings, draw):
         tried.append(settings.seed)
         assert settings.on_collapse == "stop"
         if not learns(len(tried)):
@@ -95,7 +95,7 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
         return {"metric": "dev_accuracy", "dev_accuracy": 0.5, "step": 1}
 
     monkeypatch.setattr(trials, "finetune_once", finetune_once)
-    monkeypatch.setattr(trials, "_finish", lambda folder, found: found)
+    monkeypatch.setattr(trials, "_finish", lambda folder, found, draw: found)
     given = {**tables, "init_checkpoint": pretrained, "on_collapse": "restart"}
     if kept is None:
         with pytest.raises(CollapsedError):

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from albert_tf.errors import UsageError
-from albert_tf.reports.samples import PROMPTS
 from albert_tf.tasks.registry import find_recipe
+from albert_tf.text.inputs import PROMPTS
 from albert_tf.training.finetune_settings import FinetuneSettings, beside
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
 

@@ -2,7 +2,7 @@
 
 import platform
 
-from albert_tf.reports import environment
+from albert_tf import environment
 
 
 def test_record_of_a_run():

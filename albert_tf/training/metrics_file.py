@@ -16,6 +16,9 @@ METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
 # Batches that a run leaves out after divergences.
 SKIPPED_FILE = "skipped_batches.json"
+# What is drawn about a run, and its answers to the dev examples.
+CURVES_FILE, PAGE_FILE, REPORT_FILE = "curves.png", "report.html", "report.json"
+REPORT_FILES = (CURVES_FILE, PAGE_FILE, REPORT_FILE)
 # The split of a line after a training line that a signal has ended early. It holds the
 # initial state of the next one.
 UNFINISHED = "unfinished"

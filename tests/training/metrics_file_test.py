@@ -6,8 +6,8 @@ import math
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.reports.metrics_file import PARTS, MetricsFile, read_metrics
 from albert_tf.storage import files
+from albert_tf.training.metrics_file import PARTS, MetricsFile, read_metrics
 
 
 @pytest.fixture

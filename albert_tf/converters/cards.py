@@ -1,16 +1,13 @@
-"""Markdown about models: a model's card, and the summary of the demo."""
+"""The cards of models, in Markdown."""
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.config import FAMILIES, AlbertConfig
+from albert_tf.environment import describe_environment
 from albert_tf.heads import MODEL, find
 from albert_tf.objectives.pretraining import Objective
-from albert_tf.reports.environment import describe_environment
-from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
-from albert_tf.storage import files
 from albert_tf.storage.templates import templates
 
 # Names of families, as written in their papers.
@@ -84,27 +81,6 @@ def _results(
     return rows
 
 
-def demo_summary(output_dir: str, text: str, answer: str) -> str:
-    """Returns the summary of a demo, from the results of its steps in its folder.
-
-    The SavedModel was sent the text and returned the answer.
-    """
-    metrics = read_metrics(files.join(output_dir, "pretrain", METRICS_FILE))
-    filled = files.read_text(files.join(output_dir, "fill_mask.jsonl"))
-    accuracies = [
-        files.read_json(files.join(output_dir, name, "metrics.json"))["dev_accuracy"]
-        for name in ("classifier", "classifier_from_scratch")
-    ]
-    return render(
-        "demo",
-        held_out=[line for line in metrics if line["split"] == "eval"][-1],
-        accuracies=accuracies,
-        filled=[json.loads(line) for line in filled.splitlines()],
-        text=text,
-        answer=answer,
-    )
-
-
 def _sizes(config: AlbertConfig) -> str:
     return (
         f"sharing `{config.sharing}`: {config.num_hidden_layers} layers of "
@@ -115,7 +91,7 @@ def _sizes(config: AlbertConfig) -> str:
 
 @functools.cache
 def _environment():
-    environment = templates("reports")
+    environment = templates("converters")
     environment.filters["thousands"] = "{:,}".format
     environment.globals["sizes"] = _sizes
     return environment

@@ -29,6 +29,9 @@ class Description:
 
     Attributes:
         text: str. Entry of the setting in the docstring.
+        group: str. First word of its heading in `--help` (`cli.help.HEADINGS`); by
+            default, the attribute `group` of its class.
+        common: bool. Whether `--help` shows it for a command with many flags.
         choices: sequence of str. Values that it can have; empty for any.
         aliases: dict. Other names of these values that the flag accepts.
         repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
@@ -43,6 +46,8 @@ class Description:
     """
 
     text: str = ""
+    group: str = ""
+    common: bool = False
     choices: Sequence[str] = ()
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     repeated: bool = False
@@ -79,7 +84,8 @@ def setting(default: Any = dataclasses.MISSING, **description: Any):
     """Returns a field of a dataclass of settings, with a `Description`.
 
     Without a default, the field is required. A subclass that declares the field again
-    inherits the properties that it does not mention.
+    inherits the properties that it does not mention. The `group` of the other fields of
+    a class is its attribute `group`.
     """
     return dataclasses.field(default=default, metadata=description)
 
@@ -91,7 +97,8 @@ def describe(settings: type) -> dict[str, Description]:
     for base in reversed(settings.__mro__):
         for name in inspect.get_annotations(base):
             about = base.__dataclass_fields__[name].metadata
-            collected[name] = {**collected.get(name, {}), **about}
+            usual = {"group": getattr(base, "group", "")}
+            collected[name] = {**usual, **collected.get(name, {}), **about}
         section = _SECTION.search(inspect.cleandoc(base.__doc__ or ""))
         for name, text in _ENTRY.findall(section[1] if section else ""):
             collected[name]["text"] = " ".join(text.split())

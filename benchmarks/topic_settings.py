@@ -35,17 +35,19 @@ class TopicSettings:
             not trained, only estimated.
     """
 
+    group = "measurements"
+
     memory_megabytes: tuple[str, ...] = ("20", "200")
-    recording_dir: str = ""
-    objective: tuple[str, ...] = ()
-    work_dir: str = ""
-    sst2_dir: str = ""
-    cola_dir: str = ""
-    scale: str = setting("full", choices=("full", "small"))
+    recording_dir: str = setting("", common=True)
+    objective: tuple[str, ...] = setting((), group="training", common=True)
+    work_dir: str = setting("", common=True)
+    sst2_dir: str = setting("", common=True)
+    cola_dir: str = setting("", common=True)
+    scale: str = setting("full", common=True, choices=("full", "small"))
     sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")
-    backend: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ("sizes", "table", "packed", "depth")
+    backend: tuple[str, ...] = setting((), group="devices", common=True)
+    parts: tuple[str, ...] = setting(("sizes", "table", "packed", "depth"), common=True)
     batches_file: str = ""
     write_batches: str = ""
     memory_gigabytes: float = 12.0

@@ -59,6 +59,8 @@ def define_settings(
         else:
             kind = next(kind for kind in _DEFINE if field.type in (kind, kind | None))
             _DEFINE[kind](name, default, about.text, required=needed)
+        if about.group:
+            flags.FLAGS[name].place = about.group, about.common
 
 
 class _Choice(flags.EnumParser):

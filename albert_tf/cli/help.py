@@ -12,73 +12,30 @@ from albert_tf.cli.flags import ALIASES, HIDDEN
 
 # A command with more flags shows only the common ones, unless --helpfull is given.
 SHORT = 25
-# Heading -> common flags, others; both in display order. Flags that are not listed here
-# belong to commands with few flags.
-GROUPS = {
-    "inputs": (
-        "input input_file predictions prediction_dir text task data_dir split "
-        "train_file dev_file test_file eval_file text_column text_pair_column "
-        "label_column text_field language on_bad_input",
-        "input_format source_temperature input_file_mode dev_fraction "
-        "max_train_examples table_kind "
-        "context_column question_column choice_columns tokens_column tags_column "
-        "id_column labels many_labels label_columns label_separator skip_label "
-        "problem_type delimiter header quoting download tfds_data_dir",
-    ),
-    "model": (
-        "model init_checkpoint preset albert_config_file spm_model_file "
-        "max_seq_length exit",
-        "from head from_scratch grow answer_head exits do_lower_case "
-        "keep_accents vocab_size model_type character_coverage vocab_file",
-    ),
-    "examples": (
-        "masking pair_policy masked_lm_prob dupe_factor drop_duplicates "
-        "eval_fraction random_seed",
-        "packing max_predictions_per_seq ngram favor_shorter_ngram ngram_distribution "
-        "do_whole_word_mask do_permutation short_seq_prob random_next_sentence "
-        "eval_masked_lm_prob eval_ngram sequence_length_schedule fixed_length "
-        "doc_stride max_query_length",
-    ),
-    "training": (
-        "config objective learning_rate num_train_epochs num_train_steps "
-        "train_batch_size seed precision",
-        "recipe num_warmup_steps pair_loss_weight max_span span_edges "
-        "generator_size generator_layers embedding_sharing share_encoder temperature "
-        "disallow_correct optimizer "
-        "learning_rate_schedule scale_learning_rate num_decay_steps poly_power "
-        "beta_2 epsilon bias_correction exclude_from_weight_decay "
-        "start_warmup_step warmup_proportion weight_decay_rate clip_norm ema_decay "
-        "layerwise_decay layerwise_decay_rule dropout label_smoothing class_weights "
-        "gradient_accumulation_steps num_seeds change_num_train_steps on_divergence "
-        "max_loss_ratio max_grad_norm_ratio on_collapse early_stopping_patience "
-        "allow_other_versions",
-    ),
-    "evaluation and checkpoints": (
-        "",
-        "eval_steps save_checkpoints_steps log_steps eval_batch_size max_eval_steps "
-        "sample_texts metric keep keep_best keep_checkpoint_max "
-        "export_weights async_checkpoint",
-    ),
-    "devices and speed": (
-        "backend distribution num_processes num_workers runner",
-        "num_devices tpu_name allow_tpu_pod worker_timeout depth "
-        "shard_optimizer jit_compile fuse_elementwise deterministic "
-        "iterations_per_loop predict_batch_size batch_size "
-        "max_batch_tokens rows_per_part beam_option",
-    ),
-    "outputs": (
-        "output output_file output_dir report_file format quantization version "
-        "num_shards overwrite",
-        "output_model output_prefix exits_curve server_files warmup_batch_sizes top_k "
-        "n_best_size max_answer_length max_qa_length null_threshold "
-        "max_accuracy_drop ignore verify",
-    ),
-    "measurements": (
-        "topic steps rounds num_texts shapes parts recording_dir scale work_dir "
-        "sst2_dir cola_dir",
-        "batches_file write_batches max_bytes seconds sizes num_layers "
-        "memory_megabytes memory_gigabytes imitate_bfloat16",
-    ),
+HEADINGS = (
+    *("inputs", "model", "examples", "training", "evaluation and checkpoints"),
+    *("devices and speed", "outputs", "measurements"),
+)
+# Flags that tools define without a setting, by the first word of their heading: common
+# ones | others. A setting has its place in its field.
+OF_TOOLS = {
+    "inputs": "input input_file predictions prediction_dir text data_dir split "
+    "train_file eval_file text_column label_column language | quoting",
+    "model": "model preset albert_config_file spm_model_file max_seq_length exit | "
+    "from head do_lower_case keep_accents vocab_size model_type character_coverage",
+    "training": "config num_train_steps train_batch_size seed precision",
+    "evaluation": "| eval_batch_size",
+    "devices": "| jit_compile fuse_elementwise predict_batch_size batch_size",
+    "outputs": "output output_file output_dir report_file format overwrite | "
+    "output_model output_prefix exits_curve top_k ignore verify",
+    "measurements": "topic steps rounds num_texts shapes | max_bytes seconds "
+    "imitate_bfloat16",
+}
+_PLACES = {
+    name: (group, not index)
+    for group, names in OF_TOOLS.items()
+    for index, column in enumerate(names.split("|"))
+    for name in column.split()
 }
 
 
@@ -101,9 +58,10 @@ def help_text(
         for flag in flags.FLAGS.get_key_flags_for_module(program)
         if flag.name not in hidden
     }
-    shown = [name for name in own if full or len(own) <= SHORT or is_common(name)]
-    for heading, names in grouped(shown).items():
-        text += ["", f"{heading}:", *_lines((own[name] for name in names), full)]
+    every = full or len(own) <= SHORT
+    shown = [flag for flag in own.values() if every or is_common(flag)]
+    for heading, several in grouped(shown).items():
+        text += ["", f"{heading}:", *_lines(several, full)]
     rest = len(own) - len(shown)
     more = f"the other {rest} flags, and whole texts" if rest else "whole texts"
     text += ["", f"--helpfull shows {more}; --debug the traceback of an error."]
@@ -115,20 +73,23 @@ def help_text(
     return "\n".join(text)
 
 
-def is_common(name: str) -> bool:
+def place_of(flag: flags.Flag) -> tuple[str, bool]:
+    """Returns the group of a flag, "" without one, and whether it is common."""
+    return getattr(flag, "place", None) or _PLACES.get(flag.name, ("", False))
+
+
+def is_common(flag: flags.Flag) -> bool:
     """Returns whether `--help` shows a flag for commands that have many."""
-    return any(name in common.split() for common, _ in GROUPS.values())
+    return place_of(flag)[1]
 
 
-def grouped(names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns names of flags by heading, in display order."""
-    left, groups = dict.fromkeys(names), {}
-    for heading, (common, others) in GROUPS.items():
-        of_group = [n for n in f"{common} {others}".split() if n in left]
-        if of_group:
-            groups[heading] = of_group
-    left = [n for n in left if not any(n in of_group for of_group in groups.values())]
-    return groups | ({"others": left} if left else {})
+def grouped(own: Iterable[flags.Flag]) -> dict[str, list[flags.Flag]]:
+    """Returns flags by heading, in display order: in each group, common ones first."""
+    groups = {heading: [] for heading in (*HEADINGS, "others")}
+    headings = {heading.split()[0]: heading for heading in HEADINGS}
+    for flag in sorted(own, key=is_common, reverse=True):
+        groups[headings.get(place_of(flag)[0], "others")].append(flag)
+    return {heading: several for heading, several in groups.items() if several}
 
 
 def _lines(own: Iterable[flags.Flag], full: bool) -> list[str]:

@@ -95,28 +95,34 @@ class ExportSettings:
             1.
     """
 
-    model: str
-    output_dir: str
-    format: str = setting(FORMATS[0], choices=FORMATS)
-    version: int | None = None
-    head: str = "auto"
-    spm_model_file: str = ""
-    do_lower_case: bool | None = None
-    keep_accents: bool | None = None
-    max_seq_length: int | None = None
-    labels: tuple[str, ...] = ()
+    group = "outputs"
+
+    model: str = setting(group="model", common=True)
+    output_dir: str = setting(common=True)
+    format: str = setting(FORMATS[0], common=True, choices=FORMATS)
+    version: int | None = setting(None, common=True)
+    head: str = setting("auto", group="model")
+    spm_model_file: str = setting("", group="model", common=True)
+    do_lower_case: bool | None = setting(None, group="model")
+    keep_accents: bool | None = setting(None, group="model")
+    max_seq_length: int | None = setting(None, group="model", common=True)
+    labels: tuple[str, ...] = setting((), group="inputs")
     warmup_batch_sizes: tuple[str, ...] = ("1", "8")
     server_files: bool = False
-    precision: str = setting("float32", choices=("float32", "bfloat16"))
-    exit: str = ""
+    precision: str = setting(
+        "float32", group="training", common=True, choices=("float32", "bfloat16")
+    )
+    exit: str = setting("", group="model", common=True)
     exits_curve: str = ""
     top_k: int | None = None
     null_threshold: float | None = None
     n_best_size: int | None = None
     quantization: str = setting(
-        "none", choices=tuple(dict.fromkeys(sum(QUANTIZATIONS.values(), ())))
+        "none",
+        common=True,
+        choices=tuple(dict.fromkeys(sum(QUANTIZATIONS.values(), ()))),
     )
-    eval_file: str = ""
+    eval_file: str = setting("", group="inputs", common=True)
     max_accuracy_drop: float | None = None
 
     def __post_init__(self):

@@ -23,10 +23,12 @@ class BulkSettings:
         beam_option: Option for Beam, as --beam_option=--name=value; may be repeated.
     """
 
-    num_workers: int = setting(1, minimum=1)
+    group = "devices"
+
+    num_workers: int = setting(1, common=True, minimum=1)
     rows_per_part: int = setting(4096, minimum=1)
     max_batch_tokens: int = setting(4096, minimum=1)
-    runner: str | None = None
+    runner: str | None = setting(None, common=True)
     beam_option: tuple[str, ...] = setting((), repeated=True)
 
     def __post_init__(self):

@@ -16,6 +16,8 @@ class LayoutSettings:
         quoting: Whether double quotes enclose cells, as in CSV; false for GLUE's files.
     """
 
+    group = "inputs"
+
     delimiter: str = ""
     header: bool = True
     quoting: bool = True
@@ -51,7 +53,7 @@ class LabelSettings(ColumnSettings):
             number (or letter) of the right choice.
     """
 
-    label_column: str = "label"
+    label_column: str = setting("label", common=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,10 @@ class ReadingSettings:
             and leave its answer empty).
     """
 
+    group = "inputs"
+
     tfds_data_dir: str = setting("", identity="data")
     download: bool = setting(False, identity="data")
     on_bad_input: str = setting(
-        "stop", choices=("stop", "skip"), aliases={"error": "stop"}
+        "stop", common=True, choices=("stop", "skip"), aliases={"error": "stop"}
     )

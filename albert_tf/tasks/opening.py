@@ -76,8 +76,8 @@ class DataSettings(ReadingSettings, OwnFileSettings):
             TensorFlow Datasets set, such as tfds:glue/mnli.
     """
 
-    task: str = ""
-    data_dir: str = setting("", identity="data")
+    task: str = setting("", common=True)
+    data_dir: str = setting("", common=True, identity="data")
 
 
 def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:

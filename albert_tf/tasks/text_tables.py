@@ -103,7 +103,7 @@ class TextFileSettings(ColumnSettings):
         text_column: Name or index (from 0; -1 is the last) of the text's column.
     """
 
-    text_column: str = "text"
+    text_column: str = setting("text", common=True)
 
     def columns(self, labelled: bool = True) -> tuple[str, ...]:
         """Returns the columns of texts, second texts, labels and ids; "" if absent.
@@ -138,7 +138,7 @@ class TableSettings(TextFileSettings):
         text_pair_column: Name or index of the second text's column, for pairs of texts.
     """
 
-    text_pair_column: str = ""
+    text_pair_column: str = setting("", common=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -120,11 +120,13 @@ class PretrainSettings(TrainingSettings):
             GPU, where it takes more time and memory.
     """
 
-    input_file: str = setting(identity="data")
-    spm_model_file: str = setting("", identity="tokenizer")
-    eval_file: str = setting("", identity=False)
+    input_file: str = setting(group="inputs", common=True, identity="data")
+    spm_model_file: str = setting("", group="model", common=True, identity="tokenizer")
+    eval_file: str = setting("", group="inputs", common=True, identity=False)
     objective: str = setting(
-        "albert", choices=("albert", "bert", "roberta", "spanbert", "electra")
+        "albert",
+        common=True,
+        choices=("albert", "bert", "roberta", "spanbert", "electra"),
     )
     pair_loss_weight: float = setting(1.0, minimum=0)
     max_span: int = setting(15, minimum=1)
@@ -135,17 +137,21 @@ class PretrainSettings(TrainingSettings):
     share_encoder: bool = False
     temperature: float = setting(1.0, above=0)
     disallow_correct: bool = False
-    preset: str = setting("", identity="config")
-    albert_config_file: str = setting("", identity="config")
-    init_checkpoint: str = setting("", identity="init_checkpoint")
-    grow: bool = False
+    preset: str = setting("", group="model", common=True, identity="config")
+    albert_config_file: str = setting("", group="model", common=True, identity="config")
+    init_checkpoint: str = setting(
+        "", group="model", common=True, identity="init_checkpoint"
+    )
+    grow: bool = setting(False, group="model")
     max_seq_length: int = 512
-    sequence_length_schedule: str = ""
-    max_predictions_per_seq: int | None = setting(None, minimum=1, identity="follows")
-    masking: str | None = None
-    masked_lm_prob: float = 0.15
-    ngram: int = setting(3, minimum=1)
-    packing: bool = False
+    sequence_length_schedule: str = setting("", group="examples")
+    max_predictions_per_seq: int | None = setting(
+        None, group="examples", minimum=1, identity="follows"
+    )
+    masking: str | None = setting(None, group="examples", common=True)
+    masked_lm_prob: float = setting(0.15, group="examples", common=True)
+    ngram: int = setting(3, group="examples", minimum=1)
+    packing: bool = setting(False, group="examples")
     train_batch_size: int | None = None
     eval_batch_size: int = setting(64, identity=False)
     optimizer: str | None = None
@@ -162,27 +168,31 @@ class PretrainSettings(TrainingSettings):
     ema_decay: float = 0.0
     # Not part of the identity: the batch is the same, only divided differently.
     gradient_accumulation_steps: int = setting(1, identity=False)
-    export_weights: str = setting("last", choices=("last", "average"))
+    export_weights: str = setting(
+        "last", group="evaluation", choices=("last", "average")
+    )
     num_train_steps: int | None = None
     change_num_train_steps: bool = setting(False, identity=False)
     num_warmup_steps: int | None = None
     start_warmup_step: int = setting(0, minimum=0)
     save_checkpoints_steps: int = 5000
     keep_checkpoint_max: int = 5
-    keep_best: str = setting("", identity=False)
-    sample_texts: tuple[str, ...] = setting(PROMPTS, repeated=True, identity=False)
-    async_checkpoint: bool = setting(True, identity=False)
-    iterations_per_loop: int = setting(100, minimum=1, identity=False)
+    keep_best: str = setting("", group="evaluation", identity=False)
+    sample_texts: tuple[str, ...] = setting(
+        PROMPTS, group="evaluation", repeated=True, identity=False
+    )
+    async_checkpoint: bool = setting(True, group="evaluation", identity=False)
+    iterations_per_loop: int = setting(100, group="devices", minimum=1, identity=False)
     eval_steps: int = setting(5000, identity=False)
-    max_eval_steps: int = setting(100, minimum=0, identity=False)
-    eval_masked_lm_prob: float | None = setting(None, identity=False)
-    eval_ngram: int | None = setting(None, minimum=1, identity=False)
+    max_eval_steps: int = setting(100, group="evaluation", minimum=0, identity=False)
+    eval_masked_lm_prob: float | None = setting(None, group="examples", identity=False)
+    eval_ngram: int | None = setting(None, group="examples", minimum=1, identity=False)
     on_divergence: str = setting("stop", choices=("stop", "rollback"), identity=False)
     max_loss_ratio: float = setting(3.0, identity=False)
     max_grad_norm_ratio: float = setting(100.0, identity=False)
     jit_compile: bool = False
-    fuse_elementwise: bool = setting(True, identity=False)
-    deterministic: bool | None = setting(None, identity=False)
+    fuse_elementwise: bool = setting(True, group="devices", identity=False)
+    deterministic: bool | None = setting(None, group="devices", identity=False)
 
     def __post_init__(self):
         """Raises `UsageError` for settings that no run can have."""

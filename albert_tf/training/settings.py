@@ -87,18 +87,20 @@ class TrainingSettings:
         seed: Seed of new weights, the order of examples, masks and dropout.
     """
 
-    output_dir: str = setting(identity=False)
+    group = "training"
+
+    output_dir: str = setting(group="outputs", common=True, identity=False)
     allow_other_versions: bool = setting(False, identity=False)
-    do_lower_case: bool | None = setting(None, identity=False)
-    keep_accents: bool | None = setting(None, identity=False)
-    train_batch_size: int | None = setting(None, minimum=1)
-    eval_batch_size: int = setting(32, minimum=1)
-    max_seq_length: int | None = setting(None, minimum=1)
+    do_lower_case: bool | None = setting(None, group="model", identity=False)
+    keep_accents: bool | None = setting(None, group="model", identity=False)
+    train_batch_size: int | None = setting(None, common=True, minimum=1)
+    eval_batch_size: int = setting(32, group="evaluation", minimum=1)
+    max_seq_length: int | None = setting(None, group="model", common=True, minimum=1)
     optimizer: str = setting("adamw", choices=("adamw", "lamb"))
-    learning_rate: float | None = setting(None, above=0)
+    learning_rate: float | None = setting(None, common=True, above=0)
     learning_rate_schedule: str = setting("original", choices=SCHEDULES)
     num_decay_steps: int | None = None
-    num_train_steps: int | None = setting(None, minimum=1)
+    num_train_steps: int | None = setting(None, common=True, minimum=1)
     num_warmup_steps: int | None = setting(None, minimum=0)
     weight_decay_rate: float = setting(0.01, minimum=0)
     clip_norm: float = setting(1.0, minimum=0)
@@ -108,29 +110,42 @@ class TrainingSettings:
     exclude_from_weight_decay: str = "LayerNorm,layer_norm,bias"
     ema_decay: float = setting(0.0, minimum=0, below=1)
     gradient_accumulation_steps: int = setting(1, minimum=1)
-    eval_steps: int | None = setting(None, minimum=0)
-    log_steps: int | None = setting(None, minimum=1, identity=False)
-    save_checkpoints_steps: int = setting(500, minimum=1, identity=False)
-    keep_checkpoint_max: int = setting(2, minimum=1, identity=False)
-    precision: str = setting("float32", choices=("float32", "bfloat16", "float16"))
+    eval_steps: int | None = setting(None, group="evaluation", minimum=0)
+    log_steps: int | None = setting(None, group="evaluation", minimum=1, identity=False)
+    save_checkpoints_steps: int = setting(
+        500, group="evaluation", minimum=1, identity=False
+    )
+    keep_checkpoint_max: int = setting(2, group="evaluation", minimum=1, identity=False)
+    precision: str = setting(
+        "float32", common=True, choices=("float32", "bfloat16", "float16")
+    )
     backend: str = setting(
-        "tensorflow", choices=("tensorflow", "jax"), identity="recorded"
+        "tensorflow",
+        group="devices",
+        common=True,
+        choices=("tensorflow", "jax"),
+        identity="recorded",
     )
     distribution: str = setting(
         "one_device",
+        group="devices",
+        common=True,
         choices=("one_device", "mirrored", "multi_worker", "tpu"),
         identity=False,
     )
-    num_devices: int | None = setting(None, minimum=1, identity=False)
-    tpu_name: str = setting("local", identity=False)
-    allow_tpu_pod: bool = setting(False, identity=False)
-    worker_timeout: int = setting(600, minimum=0, identity=False)
+    num_devices: int | None = setting(None, group="devices", minimum=1, identity=False)
+    tpu_name: str = setting("local", group="devices", identity=False)
+    allow_tpu_pod: bool = setting(False, group="devices", identity=False)
+    worker_timeout: int = setting(600, group="devices", minimum=0, identity=False)
     depth: str = setting(
-        "unrolled", choices=("unrolled", "loop", "loop_remat"), identity="recorded"
+        "unrolled",
+        group="devices",
+        choices=("unrolled", "loop", "loop_remat"),
+        identity="recorded",
     )
-    shard_optimizer: bool = setting(False, identity=False)
-    jit_compile: bool = False
-    seed: int = setting(12345, minimum=0, maximum=2**31 - 1)
+    shard_optimizer: bool = setting(False, group="devices", identity=False)
+    jit_compile: bool = setting(False, group="devices")
+    seed: int = setting(12345, common=True, minimum=0, maximum=2**31 - 1)
 
     # Maximum number of steps per call of the graph.
     iterations_per_loop: ClassVar[int] = 20

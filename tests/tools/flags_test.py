@@ -33,7 +33,7 @@ def commands():
 
 def test_help_shows_at_most_one_screen(commands):
     for verb, own in commands.items():
-        common = [name for name in own if help_module.is_common(name)]
+        common = [flag for flag in own.values() if help_module.is_common(flag)]
         assert min(len(own), len(common)) <= help_module.SHORT, verb
         # No sentence is cut.
         assert "…" not in "".join(help_module._lines(own.values(), False)), verb
@@ -46,23 +46,28 @@ def test_every_text_about_tokenizers_names_all_kinds(commands):
         if "spm_model_file" in commands[verb]
     }
     assert all("tokenizer.json" in t and "vocab.txt" in t for t in texts), texts
-    assert help_module.is_common("objective")
+    assert help_module.is_common(commands["pretrain"]["objective"])
 
 
 def test_what_is_required_is_common(commands):
     for verb, own in commands.items():
-        needed = {n for n, flag in own.items() if flag.validators and not flag.default}
+        flags = own.values()
+        needed = [flag for flag in flags if flag.validators and not flag.default]
         if len(own) > help_module.SHORT:
             assert all(map(help_module.is_common, needed)), verb
 
 
 def test_every_flag_of_a_long_list_has_one_place(commands):
-    words = " ".join(" ".join(names) for names in help_module.GROUPS.values()).split()
-    assert len(words) == len(set(words))
-    assert set(words) <= set().union(*commands.values())
+    groups = {heading.split()[0] for heading in help_module.HEADINGS}
+    places = collections.defaultdict(set)
     for verb, own in commands.items():
-        if len(own) > help_module.SHORT:
-            assert set(own) <= set(words), (verb, set(own) - set(words))
+        for name, flag in own.items():
+            places[name].add(help_module.place_of(flag))
+            if len(own) > help_module.SHORT:
+                assert help_module.place_of(flag)[0] in groups, (verb, name)
+    assert not {name: several for name, several in places.items() if len(several) > 1}
+    words = " ".join(help_module.OF_TOOLS.values()).replace("|", "").split()
+    assert len(words) == len(set(words)) and set(words) <= places.keys()
 
 
 def test_choices_are_those_of_the_converter(commands):

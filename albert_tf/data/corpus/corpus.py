@@ -70,7 +70,7 @@ class CorpusSettings(LayoutSettings, ReadingSettings):
     """
 
     input_format: str = setting("auto", choices=FORMATS)
-    text_field: str = "text"
+    text_field: str = setting("text", common=True)
 
     @property
     def options(self) -> dict:

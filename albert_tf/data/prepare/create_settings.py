@@ -72,36 +72,38 @@ class CreateSettings(CorpusSettings):
             share of one with n tokens is proportional to n^(1/T); 1: as they are.
     """
 
-    input_file: str
-    output_file: str
-    spm_model_file: str | None = None
-    vocab_file: str | None = None
-    input_file_mode: str = "r"
-    language: str = "en"
-    do_lower_case: bool | None = None
-    keep_accents: bool | None = None
-    max_seq_length: int = 512
-    pair_policy: str = setting("clean", choices=tuple(POLICIES))
+    group = "examples"
+
+    input_file: str = setting(group="inputs", common=True)
+    output_file: str = setting(group="outputs", common=True)
+    spm_model_file: str | None = setting(None, group="model", common=True)
+    vocab_file: str | None = setting(None, group="model")
+    input_file_mode: str = setting("r", group="inputs")
+    language: str = setting("en", group="inputs", common=True)
+    do_lower_case: bool | None = setting(None, group="model")
+    keep_accents: bool | None = setting(None, group="model")
+    max_seq_length: int = setting(512, group="model", common=True)
+    pair_policy: str = setting("clean", common=True, choices=tuple(POLICIES))
     random_next_sentence: bool = False
     short_seq_prob: float | None = setting(None, minimum=0, maximum=1)
-    masking: str = setting("dynamic", choices=("dynamic", "static"))
+    masking: str = setting("dynamic", common=True, choices=("dynamic", "static"))
     do_whole_word_mask: bool = True
     do_permutation: bool = False
     favor_shorter_ngram: bool = True
     ngram_distribution: str | None = setting(None, choices=_DISTRIBUTIONS)
     ngram: int = setting(3, minimum=1)
     max_predictions_per_seq: int | None = None
-    masked_lm_prob: float = setting(0.15, above=0, below=1)
-    random_seed: int = 12345
-    dupe_factor: int = setting(1, minimum=1)
-    eval_fraction: float = setting(0.0, minimum=0, below=1)
-    drop_duplicates: bool = False
-    num_shards: int | None = setting(None, minimum=1)
-    num_processes: int | None = setting(None, minimum=1)
-    runner: str | None = None
-    beam_option: tuple[str, ...] = setting((), repeated=True)
-    overwrite: bool = False
-    source_temperature: float | None = setting(None, above=0)
+    masked_lm_prob: float = setting(0.15, common=True, above=0, below=1)
+    random_seed: int = setting(12345, common=True)
+    dupe_factor: int = setting(1, common=True, minimum=1)
+    eval_fraction: float = setting(0.0, common=True, minimum=0, below=1)
+    drop_duplicates: bool = setting(False, common=True)
+    num_shards: int | None = setting(None, group="outputs", common=True, minimum=1)
+    num_processes: int | None = setting(None, group="devices", common=True, minimum=1)
+    runner: str | None = setting(None, group="devices", common=True)
+    beam_option: tuple[str, ...] = setting((), group="devices", repeated=True)
+    overwrite: bool = setting(False, group="outputs", common=True)
+    source_temperature: float | None = setting(None, group="inputs", above=0)
 
     def __post_init__(self):
         check_fields(self)

@@ -179,6 +179,8 @@ def _train(model_type: str, drawn: list[str], *arguments) -> bytes:
             ) from None
         finally:
             child.kill()
+            with contextlib.suppress(OSError):  # what it has not read is lost
+                child.stdin.close()
     if isinstance(result, Exception):
         raise result
     return result

@@ -28,13 +28,14 @@ JOBS ?= 2
 PYTEST_FLAGS ?=
 SERVING_EXTRAS := serving,litert,onnx,openvino
 # They run once with each other backend of Keras; small programs, quickly compiled.
-BACKEND_TESTS = tests/backends tests/models/backbone_test.py tests/models/base_test.py \
-  tests/models/classifiers_test.py tests/pretrained_test.py
+BACKEND_TESTS = tests/backends tests/models/backbone_test.py \
+  tests/models/classifiers_test.py
 # Training on JAX, whatever the backend of Keras is.
 ENGINE_TESTS = tests/training/jax tests/layers tests/benchmarks
 # $(call pytest,environment,name,marks): a worker for each of JOBS, a file at a time.
 # The seconds of every test are kept in .build/seconds/NAME.xml.
 pytest = $(1)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart=0 \
   --junitxml=.build/seconds/$(2).xml --durations=10 -m "$(3)" $(PYTEST_FLAGS)
 DEMO_FLAGS ?=
 # A warning is an error; all of them are shown.

@@ -363,7 +363,7 @@ class ColumnReader:
         return None if is_blank else row
 
     def _unusable(self, reason: str, message: str) -> BadRow | None:
-        """Returns what stays in the place of an unusable row, or reports it."""
+        """Returns the stand-in for an unusable row, or reports the row."""
         blank = self._bad.action == BLANK
         return BadRow(message) if blank else self._bad.report(reason, message)
 

@@ -27,38 +27,38 @@ def _states(embed, text):
     return embed.model({"token_ids": np.array([ids])}, output_hidden_states=True)
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2, -1, -3])
-def test_any_layer(embed, layer):
-    mean, cls = embed(TEXTS, layer), embed(TEXTS, layer, "cls")
-    assert mean.dtype == np.float32 and mean.shape == (4, 12)
-    for i, text in enumerate(TEXTS):
-        state = _states(embed, text)["hidden_states"][layer].numpy()[0]
-        np.testing.assert_allclose(mean[i], state.mean(0), atol=1e-5)
-        np.testing.assert_allclose(cls[i], state[0], atol=1e-5)
-    assert not np.allclose(mean, embed(TEXTS, 1 if layer != 1 else 2), atol=1e-2)
-
-
-def test_pooled_and_single_texts(embed):
+def test_any_layer_and_pooling(embed):
+    outputs = [_states(embed, text) for text in TEXTS]
+    states = [[x.numpy()[0] for x in row["hidden_states"]] for row in outputs]
+    means = {layer: embed(TEXTS, layer) for layer in (0, 1, 2, -1, -3)}
+    for layer, vectors in means.items():
+        assert vectors.dtype == np.float32 and vectors.shape == (4, 12)
+        expected = [row[layer].mean(0) for row in states]
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert not np.allclose(means[1], means[2], atol=1e-2)
+    first = embed(TEXTS, 1, "cls")
+    np.testing.assert_allclose(first, [row[1][0] for row in states], atol=1e-5)
     pooled = embed(TEXTS, pooling="pooled")
-    for row, text in zip(pooled, TEXTS, strict=True):
-        expected = _states(embed, text)["pooled_output"][0]
-        np.testing.assert_allclose(row, expected, atol=1e-5)
+    expected = [row["pooled_output"][0] for row in outputs]
+    np.testing.assert_allclose(pooled, expected, atol=1e-5)
+
+
+def test_single_texts(embed):
     assert embed("a").shape == (12,)
     np.testing.assert_allclose(embed(b"a"), embed("a"))
     assert embed([]).shape == (0, 12)
 
 
 def test_refuses(embed, tokenizer):
-    with pytest.raises(UsageError, match="layer must be from -3 to 2, received 3"):
-        embed("a", 3)
-    with pytest.raises(UsageError, match="layer must be from -3 to 2, received -4"):
-        embed("a", -4)
-    with pytest.raises(UsageError, match="layer must be .*, received 'last'"):
-        embed("a", "last")
-    with pytest.raises(UsageError, match="one of mean, cls, pooled, received 'max'"):
-        embed("a", pooling="max")
-    with pytest.raises(UsageError, match="'pooled' reads layer 2, received layer 1"):
-        embed("a", 1, "pooled")
+    for given, message in (
+        ((3,), "layer must be from -3 to 2, received 3"),
+        ((-4,), "layer must be from -3 to 2, received -4"),
+        (("last",), "layer must be .*, received 'last'"),
+        ((-1, "max"), "one of mean, cls, pooled, received 'max'"),
+        ((1, "pooled"), "'pooled' reads layer 2, received layer 1"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            embed("a", *given)
     without = Embedder(AlbertMaskedLM(CONFIG), tokenizer)
     with pytest.raises(UsageError, match="has no pooler"):
         without("a", pooling="pooled")

@@ -81,13 +81,9 @@ def choices():
 
 
 def table():
-    return TextTable(
-        "dev.tsv",
-        ["a b", "the " * 60, "an egg"],
-        ["c", "d", ""],
-        ["entailment", "neutral", "contradiction"],
-        [2, 3, 4],
-    )
+    texts, others = ["a b", "the " * 60, "an egg"], ["c", "d", ""]
+    labels = ["entailment", "neutral", "contradiction"]
+    return TextTable("dev.tsv", texts, others, labels, [2, 3, 4])
 
 
 CASES = {
@@ -156,7 +152,6 @@ def test_foreign_models_have_defaults(tokenizer):
     assert (predictor.task.problem_type, answers.scores.shape) == ("regression", (3,))
     predictor = Predictor(make_model("question_answering"), tokenizer)
     assert predictor.task.name == "squad1"
-    assert len(predictor.answers(questions(False)).texts) == 2
 
 
 def test_another_task(tokenizer):
@@ -181,7 +176,6 @@ def test_options_override_the_record(tokenizer):
     ("given", "message"),
     [
         ({"max_seq_length": 41}, "max_position_embeddings=40, received 41"),
-        ({"max_seq_length": "9"}, "max_seq_length must be a positive int.*'9'"),
         ({"batch_size": 0}, "batch_size must be a positive integer, received 0"),
         ({"doc_stride": True}, "doc_stride must be a positive integer"),
         ({"null_threshold": float("nan")}, "null_threshold must be a number"),
@@ -214,17 +208,17 @@ def test_damaged_weights(tokenizer):
         Predictor(model, tokenizer).answers(questions(False))
 
 
-def model_in_order(tokenizer, task, names, order):
-    """A model whose outputs are those of another one, in another order."""
+def models_in_orders(tokenizer, task, names, orders):
+    """Models whose outputs are those of the first one, in other orders."""
     model = make_model("text_classifier", find_task(task), num_labels=len(names))
     logits = Predictor(model, tokenizer).answers(pairs(16)).logits
     kernel, bias = map(keras.ops.convert_to_numpy, model.classifier.weights)
-    order = list(order)
-    model.classifier.kernel.assign(kernel[:, order])
-    # No class is always the likeliest.
-    model.classifier.bias.assign((bias - logits.mean(0))[order])
-    model.labels = tuple(names[i] for i in order)
-    return model
+    for order in map(list, orders):
+        model.classifier.kernel.assign(kernel[:, order])
+        # No class is always the likeliest.
+        model.classifier.bias.assign((bias - logits.mean(0))[order])
+        model.labels = tuple(names[i] for i in order)
+        yield order, model
 
 
 def pairs(count, labels=None):
@@ -233,26 +227,17 @@ def pairs(count, labels=None):
     return TextTable("dev.tsv", texts, others, labels, list(range(count)))
 
 
-@pytest.mark.parametrize(
-    ("task", "names"),
-    [
-        ("mrpc", ("0", "1")),
-        ("mrpc", ("not_equivalent", "equivalent")),
-        ("qqp", ("not_duplicate", "duplicate")),
-    ],
-)
-def test_f1_is_that_of_the_same_class_in_any_order(tokenizer, task, names):
-    found = {}
+def test_f1_is_that_of_the_same_class_in_any_order(tokenizer):
+    names, orders, found = ("not_duplicate", "duplicate"), ((0, 1), (1, 0)), []
     examples = pairs(16, ["1"] * 9 + ["0"] * 7)
-    for order in ((0, 1), (1, 0)):
-        model = model_in_order(tokenizer, task, names, order)
-        predictor = Predictor(model, tokenizer, task=task, max_seq_length=16)
+    for order, model in models_in_orders(tokenizer, "qqp", names, orders):
+        predictor = Predictor(model, tokenizer, task="qqp", max_seq_length=16)
         answers = predictor.answers(examples)
         assert predictor.task.labels == tuple("01"[i] for i in order)
         decided = [answers.text(i) for i in range(len(examples))]
-        found[order] = decided, predictor.metrics(examples, answers)
-    assert found[0, 1] == found[1, 0]
-    decided, values = found[0, 1]
+        found.append((decided, predictor.metrics(examples, answers)))
+    assert found[0] == found[1]
+    decided, values = found[0]
     assert len(set(decided)) == 2
     hits = sum(a == b == "1" for a, b in zip(decided, examples.labels, strict=True))
     expected = 2 * hits / (decided.count("1") + examples.labels.count("1"))
@@ -262,9 +247,8 @@ def test_f1_is_that_of_the_same_class_in_any_order(tokenizer, task, names):
 def test_the_diagnostics_by_a_model_with_another_order(tokenizer):
     names = find_task("mnli").labels
     examples = pairs(16)
-    tables = []
-    for order in ((0, 1, 2), (1, 2, 0)):
-        model = model_in_order(tokenizer, "mnli", names, order)
+    tables, orders = [], ((0, 1, 2), (1, 2, 0))
+    for order, model in models_in_orders(tokenizer, "mnli", names, orders):
         predictor = Predictor(model, tokenizer, task="ax")
         assert predictor.task.labels == tuple(names[i] for i in order)
         answers = predictor.answers(examples)

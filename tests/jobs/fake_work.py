@@ -12,9 +12,6 @@ import sys
 import time
 
 from albert_tf.errors import DataError
-from albert_tf.inference.files import answer_file
-from albert_tf.inference.formats import Output
-from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
 from albert_tf.tasks.task import Portions
@@ -81,24 +78,18 @@ def table(texts):
 
 
 def answer(
-    folder,
-    texts,
-    output="out.txt",
-    num_workers=1,
-    overwrite=False,
-    work=Upper,
-    **settings,
+    folder, texts, output="out.txt", num_workers=1, overwrite=False, work=Upper, **given
 ):
     """Answers texts in a folder."""
-    folder = pathlib.Path(folder)
-    return answer_file(
-        work(str(folder)),
-        Portions.of(table(texts)),
-        Output(str(folder / output) if "://" not in output else output, "text"),
-        settings,
-        BulkSettings(num_workers=num_workers, **BULK),
-        overwrite,
-    )
+    # Not in a worker, which starts sooner without.
+    from albert_tf.inference.files import answer_file
+    from albert_tf.inference.formats import Output
+    from albert_tf.inference.settings import BulkSettings
+
+    path = output if "://" in output else str(pathlib.Path(folder, output))
+    bulk = BulkSettings(num_workers=num_workers, **BULK)
+    source, target = Portions.of(table(texts)), Output(path, "text")
+    return answer_file(work(str(folder)), source, target, given, bulk, overwrite)
 
 
 class Killing:

@@ -3,7 +3,6 @@
 import json
 import signal
 import traceback
-import uuid
 
 import pytest
 
@@ -38,7 +37,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir() if "-by-" not in path.name)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("num_workers", [1, 5])
 def test_the_output_does_not_depend_on_the_workers(tmp_path, num_workers):
     summary = answer(tmp_path, TEXTS, num_workers=num_workers)
     assert (tmp_path / "out.txt").read_text() == EXPECTED
@@ -86,14 +85,13 @@ def test_a_bad_row_ends_the_run_and_finished_parts_stay(tmp_path, num_workers):
     assert len(list(tmp_path.glob("0-by-*"))) == 1
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_bug_is_not_taken_for_bad_data(tmp_path, num_workers):
-    with pytest.raises((KeyError, RuntimeError), match="bug") as caught:
-        answer(tmp_path, ["bug"], num_workers=num_workers)
-    # The place of the bug is in the traceback, also of a worker.
-    place = 'raise KeyError("bug")'
-    shown = "".join(traceback.format_exception(caught.value))
-    assert "fake_work.py" in shown and place in shown
+def test_a_bug_is_not_taken_for_bad_data(tmp_path):
+    for num_workers, kind in ((1, KeyError), (2, RuntimeError)):
+        with pytest.raises(kind, match="bug") as caught:
+            answer(tmp_path, ["bug"], num_workers=num_workers)
+        # The place of the bug is in the traceback, also of a worker.
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "fake_work.py" in shown and 'raise KeyError("bug")' in shown
 
 
 def interrupted(folder, texts=TEXTS, **settings):
@@ -132,7 +130,7 @@ def test_parts_of_another_run_are_named_and_replaced_only_if_asked(tmp_path):
     with pytest.raises(UsageError) as caught:
         answer(tmp_path, TEXTS, model="b" * 64, layer=1, pooling="cls")
     message = str(caught.value)
-    assert 'model was "aaaaaaaa' in message or "model was aaaaaaaa…" in message
+    assert "model was aaaaaaaa…" in message
     assert 'pooling was null, is "cls"' in message
     assert "layer" not in message and "--overwrite" in message
     summary = answer(tmp_path, TEXTS, model="b" * 64, overwrite=True)
@@ -208,13 +206,10 @@ def test_what_a_killed_run_leaves_of_its_folder_goes(tmp_path, name):
     assert names(tmp_path) == ["out.txt"]
 
 
-def test_paths_may_be_in_a_bucket(tmp_path):
-    folder = f"ram://{uuid.uuid4().hex}"
-    files.make_folder(folder)
-    output = f"{folder}/out.txt"
-    with pytest.raises(DataError, match="refused"):
-        answer(tmp_path, [*TEXTS[:7], "fail"], output)
-    assert answer(tmp_path, TEXTS, output, num_workers=2).resumed == 6
+def test_paths_may_be_in_a_bucket(tmp_path, bucket):
+    output = f"{bucket}/out.txt"
+    interrupted(tmp_path, output=output)
+    assert answer(tmp_path, TEXTS, output).resumed == 6
     assert files.read_text(output) == EXPECTED
     assert not files.exists(f"{output}.parts/part-000000")
 
@@ -232,9 +227,8 @@ def killed(run_forked, folder, moment):
     return not done
 
 
-@pytest.mark.parametrize("moments", [[4, 9, 14]])
-def test_a_killed_run_goes_on(tmp_path, run_forked, moments):
-    for moment in moments:
+def test_a_killed_run_goes_on(tmp_path, run_forked):
+    for moment in (4, 9, 14):
         folder = tmp_path / str(moment)
         folder.mkdir()
         assert killed(run_forked, folder, moment)

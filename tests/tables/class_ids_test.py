@@ -63,14 +63,11 @@ def test_tags_of_hugging_face(tmp_path, source):
     assert with_ids.labels == NAMES
 
 
-def test_a_class_in_the_metadata_of_parquet(tmp_path):
-    path = write_parquet(tmp_path, "label", [0, 2, 1], CLASS)
-    task, examples = opening.open_task(settings(path, table_kind="texts"))
-    assert examples["train"].labels == ["O", "I-PER", "B-PER"]
-
-
 @pytest.mark.parametrize("feature", [{"feature": CLASS}, [CLASS]])
-def test_tags_in_the_metadata_of_parquet(tmp_path, feature):
+def test_classes_in_the_metadata_of_parquet(tmp_path, feature):
+    path = write_parquet(tmp_path, "label", [0, 2, 1], CLASS)
+    _, examples = opening.open_task(settings(path, table_kind="texts"))
+    assert examples["train"].labels == ["O", "I-PER", "B-PER"]
     path = write_parquet(tmp_path, "ner_tags", IDS, feature)
     # A task with tags; the order of the classes; other names; tags that become IOB2.
     for changes, labels, expected in (
@@ -120,10 +117,8 @@ def test_several_classes_per_text_and_choices(tmp_path):
     path.write_text('{"text": "x", "label": [0, 2]}\n{"text": "y", "label": []}\n')
     _, examples = opening.open_task(settings(path, labels=TAGS))
     assert examples["train"].labels == [("O", "I-PER"), ()]
-    path.write_text(
-        '{"context": "c", "choice1": "a", "choice2": "b", "label": 1}\n'
-        '{"context": "c", "choice1": "a", "choice2": "b", "label": 2}\n'
-    )
+    row = '{"context": "c", "choice1": "a", "choice2": "b", "label": %d}\n'
+    path.write_text(row % 1 + row % 2)
     with pytest.raises(DataError, match="--labels=1,2"):
         opening.open_task(settings(path))
     task, examples = opening.open_task(settings(path, labels=("1", "2")))
@@ -134,9 +129,7 @@ def test_several_classes_per_text_and_choices(tmp_path):
 
 
 def saved_and_read(task):
-    model = types.SimpleNamespace(
-        labels=task.labels,
-        task=json.loads(json.dumps(saved.describe(task))),
-        config=types.SimpleNamespace(max_position_embeddings=512),
-    )
+    record = json.loads(json.dumps(saved.describe(task)))
+    config = types.SimpleNamespace(max_position_embeddings=512)
+    model = types.SimpleNamespace(labels=task.labels, task=record, config=config)
     return saved.task_of(model, task.head, task.problem_type)

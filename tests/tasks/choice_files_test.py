@@ -3,9 +3,7 @@
 import dataclasses
 import json
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables.tfds_source import TfdsRows
@@ -134,15 +132,6 @@ def test_later_rows_have_more_choices(tmp_path):
             next(portions)
 
 
-def test_choices_of_parquet_in_portions(tmp_path):
-    path, rows = str(tmp_path / "a.parquet"), [["a", "b"], ["a", "b", "c"], ["d", "e"]]
-    columns = {"context": ["c"] * 3, "choices": rows, "label": [1, 2, 0]}
-    parquet.write_table(pyarrow.table(columns), path)
-    found = list(open_choice_table(path, SETTINGS).portions(2))
-    assert [part.choices for part in found] == [rows[:2], rows[2:]]
-    assert [part.labels for part in found] == [[1, 2], [0]]
-
-
 def test_unlabelled(tmp_path):
     bare = {"context": "c", "choices": ["a", "b"]}
     for rows in ([bare], [bare | {"label": -1}], [bare | {"label": None}]):
@@ -253,16 +242,10 @@ def test_test_data_without_answers(tmp_path):
 
 FOUR = ["a", "b", "c", "d"]
 BAD_ARTICLES = {
-    "three options": (
-        {"options": [FOUR, FOUR[:3]]},
-        r"question 1 \(from 0\): expected 4 options, received 3",
-    ),
+    "three options": ({"options": [FOUR, FOUR[:3]]}, r"1 \(from 0\): expected 4 .*3"),
     "answer E": ({"answers": ["A", "E"]}, "must be one of A, B, C, D, received 'E'"),
     "fewer answers": ({"answers": ["A"]}, "as questions, 2, received 2 and 1"),
-    "null option": (
-        {"options": [FOUR, [None, "b", "c", "d"]]},
-        r"question 1 .*: options\[0\]: expected text, rec",
-    ),
+    "null": ({"options": [FOUR, [None, *"bcd"]]}, r"1 .*: options\[0\]: expected text"),
     "id": ({"id": 7}, "id: expected text, received 7"),
     "id twice": ({"id": "a"}, "the id 'a' is already used in .*1.txt: line 1"),
 }
@@ -320,3 +303,4 @@ def test_rows_of_tensorflow_datasets():
     examples = RaceSource(split="train").from_rows(TfdsRows("x", {}, [row]))
     assert examples.ids == ["high .txt-0", "high .txt-1"]
     assert examples.contexts[0] == "a b" and examples.choices == options
+    assert RaceSource(split="dev").set_split("race", "dev") == "dev"

@@ -6,11 +6,7 @@ import zipfile
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.glue_submission import (
-    PARTS,
-    find_predictions,
-    make_submission,
-)
+from albert_tf.tasks.glue_submission import PARTS, find_predictions, make_submission
 from albert_tf.tasks.registry import TASKS
 
 # What models predict for three rows, and what the leaderboard wants.
@@ -37,19 +33,9 @@ def predictions(answers, first=0):
     return "index\tprediction\tprobability_0\n" + "".join(rows)
 
 
-OFFICIAL = {
-    "CoLA": 1063,
-    "SST-2": 1821,
-    "MRPC": 1725,
-    "STS-B": 1379,
-    "QQP": 390965,
-    "MNLI-m": 9796,
-    "MNLI-mm": 9847,
-    "QNLI": 5463,
-    "RTE": 3000,
-    "WNLI": 146,
-    "AX": 1104,
-}
+OFFICIAL = {"CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965}
+OFFICIAL |= {"MNLI-m": 9796, "MNLI-mm": 9847, "QNLI": 5463, "RTE": 3000, "WNLI": 146}
+OFFICIAL |= {"AX": 1104}
 
 
 @pytest.fixture
@@ -151,32 +137,14 @@ def test_short_rows_of_qqp_are_in_the_zip(tmp_path):
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        (
-            *("wnli", predictions("01")),
-            "expected the 3 indices .* of wnli, received 2 rows; index '2' is missing",
-        ),
+        ("wnli", predictions("01"), "3 indices .*, received 2 rows; .* '2' is missing"),
         ("wnli", predictions("0101"), "received 4 rows; index '3' is unknown"),
-        (
-            *("wnli", predictions("010", 1)),
-            "'0' is missing and index '3' is unknown",
-        ),
-        (
-            *("wnli", "index\tprediction\n0\t1\n0\t1\n2\t1\n"),
-            "line 3: the id '0' is already used in line 2",
-        ),
-        (
-            *("wnli", predictions("021")),
-            "line 3: expected one of the labels 0, 1, received '2'",
-        ),
+        ("wnli", predictions("010", 1), "'0' is missing and index '3' is unknown"),
+        ("wnli", predictions("01") + "0\t1\t1\n", "line 4: the id '0' .* in line 2"),
+        ("wnli", predictions("021"), "line 3: expected one of the labels 0, 1, rec"),
         ("wnli", "index\tlabel\n0\t1\n", "no column 'prediction'"),
-        *(
-            (
-                "stsb",
-                predictions(["1", x, "2"]),
-                "line 3: expected a finite number, rec",
-            )
-            for x in ("nan", "inf", "good", "")
-        ),
+        ("stsb", predictions(["1", "inf", "2"]), "line 3: expected a finite number"),
+        ("stsb", predictions(["1", "", "2"]), "line 3: expected a finite number, rec"),
     ],
 )
 def test_bad_predictions(tmp_path, data, key, text, message):

@@ -57,16 +57,11 @@ def test_released_files_are_read(tmp_path, file):
 def test_metrics_are_those_of_the_leaderboard():
     """And every task can be predicted."""
     labels, predictions = [0, 1, 1, 0, 1], [0, 1, 0, 0, 1]
-    others = {name: ["accuracy"] for name in ("sst2", "mnli", "qnli", "rte", "wnli")}
-    assert {
-        task.name: list(task.metrics(labels, predictions)) for task in glue.TASKS
-    } == others | {
-        "cola": ["matthews"],
-        "stsb": ["pearson", "spearman"],
-        "qqp": ["accuracy", "f1"],
-        "mrpc": ["accuracy", "f1"],
-        "ax": ["matthews"],
-    }
+    names = {t.name: list(t.metrics(labels, predictions)) for t in glue.TASKS}
+    expected = dict.fromkeys(("sst2", "mnli", "qnli", "rte", "wnli"), ["accuracy"])
+    expected |= dict.fromkeys(("qqp", "mrpc"), ["accuracy", "f1"])
+    expected |= dict.fromkeys(("cola", "ax"), ["matthews"])
+    assert names == expected | {"stsb": ["pearson", "spearman"]}
     assert TASKS["sst2"].metrics(labels, predictions) == {"accuracy": 0.8}
     assert TASKS["mnli"].metrics([0, 1, 2, 2], [0, 1, 2, 1])["accuracy"] == 0.75
     for task in glue.TASKS:
@@ -81,13 +76,15 @@ def test_label_order_is_the_original_codes():
 
 def test_recipes_are_rows_of_table_14():
     """Epochs that reference implementations derive from steps and batch sizes."""
-    train_rows = {"cola": 8551, "sst2": 67349, "rte": 2490, "mrpc": 3668}
-    epochs = {
-        name: round(recipe.num_train_steps * recipe.train_batch_size / rows)
-        for name, rows in train_rows.items()
-        for recipe in [find_recipe(name)]
-    }
-    assert epochs == {"cola": 10, "sst2": 10, "rte": 10, "mrpc": 7}
+    for name, rows, epochs in (
+        ("cola", 8551, 10),
+        ("sst2", 67349, 10),
+        ("rte", 2490, 10),
+        ("mrpc", 3668, 7),
+    ):
+        recipe = find_recipe(name)
+        trained = recipe.num_train_steps * recipe.train_batch_size
+        assert round(trained / rows) == epochs, name
     assert find_recipe("qqp").dropout == 0.1
     assert {task.recipe.max_seq_length for task in glue.TASKS if task.recipe} == {512}
 
@@ -120,9 +117,8 @@ def test_the_last_column_is_the_label(tmp_path, annotators):
     header = "".join(f"\tlabel{i}" for i in range(1, annotators + 1))
     row = MNLI_TEXTS.replace("sentence1", 'a "b').replace("sentence2", "c")
     others = "\tneutral" * annotators
-    rows = "".join(
-        f"{row}{others}\t{gold}\r\n" for gold in ("entailment", "-", "contradiction")
-    )
+    labels = "entailment", "-", "contradiction"
+    rows = "".join(f"{row}{others}\t{gold}\r\n" for gold in labels)
     text = f"{MNLI_TEXTS}{header}\tgold_label\r\n{rows}"
     table = read(tmp_path, "mnli", "dev_matched", text)
     assert table.labels == ["entailment", "contradiction"]
@@ -179,9 +175,6 @@ def test_cola_with_a_header(tmp_path, caplog):
 def test_test_files_name_their_rows(tmp_path):
     table = read(tmp_path, "wnli", "test", "index\tsentence1\tsentence2\n7\ta\tb\n")
     assert table.ids == ["7"]
-    text = "index\tsentence\n0\ta\n0\tb\n"
-    with pytest.raises(DataError, match="line 3: the id '0' is already used in line 2"):
-        read(tmp_path, "sst2", "test", text)
 
 
 def test_mrpc_as_microsoft_ships_it(tmp_path):

@@ -26,9 +26,8 @@ SCORES = table_task(problem_type=REGRESSION)
 
 
 def table(labels):
-    return TextTable(
-        "t.tsv", ["x"] * len(labels), None, list(labels), list(range(2, 99))
-    )
+    texts, lines = ["x"] * len(labels), list(range(2, 99))
+    return TextTable("t.tsv", texts, None, list(labels), lines)
 
 
 def test_three_kinds_of_targets():
@@ -132,10 +131,9 @@ def test_cells_that_are_more_or_less_than_a_label(caplog):
     "rows", [[("0", "1")] * 2, [("0", "0")], [("0.2", "0.8")], [("0", "2", "0")]]
 )
 def test_vectors_are_no_names(rows):
+    message = "line 2: .* a number for each class, .*--l"
     for kind in (MULTI_LABEL, "auto"):
-        with pytest.raises(
-            DataError, match="line 2: .* a number for each class, .*--l"
-        ):
+        with pytest.raises(DataError, match=message):
             choose_problem_type(table(rows), kind)
     ids = table([("0", "1"), ("1",)])
     assert choose_problem_type(ids) == MULTI_LABEL
@@ -224,10 +222,7 @@ def test_training_starts_from_a_head_of_the_same_labels():
         ("stsb", MNLI.labels, {}, "for stsb: it is for the labels contradiction"),
         ("mnli", MNLI.labels, {"task": {"name": "x"}}, "it was trained on x"),
         ("mnli", None, {}, "it does not name its labels"),
-        (
-            *("mnli", MNLI.labels, {"problem_type": MULTI_LABEL}),
-            "it is for multi label classification",
-        ),
+        ("mnli", MNLI.labels, {"problem_type": MULTI_LABEL}, "is for multi label cl"),
         ("stsb", None, {}, "it does not say what its output means"),
     ],
 )

@@ -2,16 +2,15 @@
 
 import json
 import math
-import pathlib
 
 import numpy as np
 import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.tasks import metrics
+from tests.tiny import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden/squad/glue_metrics.json"
-CASES = json.loads(GOLDEN.read_text())
+CASES = json.loads((GOLDEN / "squad/glue_metrics.json").read_text())
 CLASSES = [(CASES["binary"], ["binary"])]
 CLASSES += [(CASES["multiclass"], ["macro", "micro", "weighted"])]
 SCORES = [CASES["regression"], CASES["regression_with_ties"]]

@@ -16,17 +16,11 @@ RACE = TASKS["race"]
 
 def make(choices, labels=None, *, questions=None, contexts=None, **kwargs):
     n = len(choices)
-    kwargs = {"groups": [""] * n} | kwargs
-    return ChoiceExamples(
-        path="x",
-        ids=[f"q{i}" for i in range(n)],
-        contexts=contexts or [f"context {i}" for i in range(n)],
-        questions=questions or [""] * n,
-        choices=choices,
-        labels=labels,
-        where=[f"x: line {i}" for i in range(n)],
-        **kwargs,
-    )
+    names = "q", "line ", "context "
+    ids, where, own = ([f"{name}{i}" for i in range(n)] for name in names)
+    texts = {"contexts": contexts or own, "questions": questions or [""] * n}
+    about = {"path": "x", "ids": ids, "where": where, "groups": [""] * n} | kwargs
+    return ChoiceExamples(choices=choices, labels=labels, **texts, **about)
 
 
 def original_row(tokenizer, context, question, choice, max_seq, max_qa):
@@ -100,12 +94,8 @@ def evaluated(tokenizer, examples, logits):
 
 
 def test_answers_and_metrics(tokenizer):
-    examples = make(
-        [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]],
-        [1, 0, 2],
-        groups=["middle", "high", "high"],
-        lettered=True,
-    )
+    choices, groups = [[*"ab"], [*"abc"], [*"abcd"]], ["middle", "high", "high"]
+    examples = make(choices, [1, 0, 2], groups=groups, lettered=True)
     logits = [0, 1, 5, 5, 1, 0, 0, 0, 2]
     encoded, answers = evaluated(tokenizer, examples, logits)
     assert answers.predictions.tolist() == [1, 0, 3]

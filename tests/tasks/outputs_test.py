@@ -11,8 +11,6 @@ from albert_tf.tasks import outputs
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.tasks.tagging import encode_words
-from albert_tf.text.sentencepiece import AlbertTokenizer
-from tests.tiny import SPIECE
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 
@@ -73,7 +71,7 @@ def test_an_error_in_a_thread_is_raised(num_threads):
 
 
 @pytest.mark.parametrize("title", ["", "evaluate"])
-def test_a_bar_counts_all_tokens(monkeypatch, title):
+def test_a_bar_counts_all_tokens(tokenizer, monkeypatch, title):
     bars = []
 
     class Bar(outputs.tqdm.tqdm):
@@ -83,14 +81,9 @@ def test_a_bar_counts_all_tokens(monkeypatch, title):
 
     monkeypatch.setattr(outputs.tqdm, "tqdm", Bar)
     words = [["a", "film"], ["day"], ["a"] * 9]
-    encoded = encode_words(words, AlbertTokenizer(SPIECE), 12)
+    encoded = encode_words(words, tokenizer, 12)
     shape = BatchShape("token_classifier", 12, 12, 0)
-    outputs.collect_outputs(
-        lambda batch: np.zeros((*batch["places"].shape, 2)),
-        encoded,
-        shape,
-        2,
-        title=title,
-    )
+    zeros = lambda batch: np.zeros((*batch["places"].shape, 2))  # noqa: E731
+    outputs.collect_outputs(zeros, encoded, shape, 2, title=title)
     tokens = int(encoded.rows.lengths.sum()) if title else 0
     assert [bar.n for bar in bars] == [tokens]

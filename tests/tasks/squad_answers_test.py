@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -13,16 +12,11 @@ from albert_tf.tasks import squad, squad_answers, squad_features
 from albert_tf.tasks.squad_files import ask, read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import GOLDEN, SPIECE
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
-OPTIONS = Options(
-    max_seq_length=40,
-    doc_stride=9,
-    max_query_length=12,
-    n_best_size=7,
-    max_answer_length=5,
-)
+TOKENIZER = AlbertTokenizer(SPIECE)
+LENGTHS = {"max_seq_length": 40, "max_query_length": 12, "max_answer_length": 5}
+OPTIONS = Options(**LENGTHS, doc_stride=9, n_best_size=7)
 DEV = read_questions(GOLDEN / "squad" / "dev-v2.0.json", unanswerable=True)
 ENCODED = squad_features.encode_questions(DEV, TOKENIZER, OPTIONS)
 WINDOWS = ENCODED.detail

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -13,10 +12,10 @@ from albert_tf.tasks import batches, squad_features, squad_files
 from albert_tf.tasks.squad_files import Question, Questions, read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import GOLDEN, SPIECE
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 SQUAD = GOLDEN / "squad"
-TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+TOKENIZER = AlbertTokenizer(SPIECE)
 ORIGINAL = json.loads((SQUAD / "features_train_v1.1.json").read_text())
 OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
 TRAIN = read_questions(SQUAD / "train-v1.1.json", unanswerable=False, training=True)

@@ -1,15 +1,15 @@
 """Official scores and thresholds of SQuAD."""
 
 import json
-import pathlib
 
 import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.tasks import squad_metrics
 from albert_tf.tasks.squad_files import read_questions
+from tests.tiny import GOLDEN
 
-SQUAD = pathlib.Path(__file__).parents[1] / "golden" / "squad"
+SQUAD = GOLDEN / "squad"
 HANDMADE = json.loads((SQUAD / "eval_v2_handmade.json").read_text())
 DEV = read_questions(SQUAD / "dev-v2.0.json", unanswerable=True)
 GOLD = dict(zip(DEV.ids, DEV.labels, strict=True))

@@ -1,7 +1,6 @@
 """The tasks of SQuAD, and what their family makes of outputs."""
 
 import dataclasses
-import pathlib
 import shutil
 
 import numpy as np
@@ -12,9 +11,9 @@ from albert_tf.errors import DataError
 from albert_tf.tasks import squad, squad_files
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import GOLDEN, SPIECE
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+TOKENIZER = AlbertTokenizer(SPIECE)
 OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
 SQUAD1, SQUAD2 = (dataclasses.replace(task, options=OPTIONS) for task in squad.TASKS)
 

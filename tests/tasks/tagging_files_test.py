@@ -35,11 +35,8 @@ def test_conll_2003(tmp_path):
     )
     write(tmp_path, text, "eng.testa")
     found = TASKS["conll2003"].splits["dev"].read(str(tmp_path))
-    assert found.tokens == [
-        ["EU", "rejects"],
-        ["Peter", "Blackburn"],
-        ["Paris", "Rome"],
-    ]
+    words = [["EU", "rejects"], ["Peter", "Blackburn"], ["Paris", "Rome"]]
+    assert found.tokens == words
     assert found.labels == [["B-ORG", "O"], ["B-PER", "I-PER"], ["B-LOC", "B-LOC"]]
     assert found.lines == [3, 6, 9]
     assert "IOB1" in found.note

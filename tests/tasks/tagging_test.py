@@ -1,7 +1,6 @@
 """Tagging: rows, places, long sentences, answers, files, reports."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tests.text.kinds import bpe
 
 pytest.importorskip("seqeval")
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 TASKS = {task.name: task for task in tagging.TASKS}
 TASK = tagging.tagging_task("table", ("O", "B-P", "I-P", "B-L"))
 

@@ -14,11 +14,7 @@ from albert_tf.tasks.task import (
     EncodedExamples,
     warn_of_collapse,
 )
-from albert_tf.tasks.text_classification import (
-    make_answers,
-    table_task,
-    with_labels,
-)
+from albert_tf.tasks.text_classification import make_answers, table_task, with_labels
 from albert_tf.tasks.text_tables import TextTable
 
 SINGLE = table_task(["a", "b"])
@@ -38,7 +34,7 @@ def metrics_of(task, logits, rows):
 def test_metrics_depend_on_the_number_of_labels():
     logits = np.eye(3)[[0, 1, 1, 0]]
     two = metrics_of(table_task(["n", "p"]), logits[:, :2], table("nppp"))
-    assert " ".join(two) == ("accuracy f1 precision recall matthews majority_accuracy")
+    assert " ".join(two) == "accuracy f1 precision recall matthews majority_accuracy"
     assert two["precision"] == 1.0  # of "p" alone
     assert two["majority_accuracy"] == 0.75
     three = metrics_of(table_task(["n", "p", "x"]), logits, table("nppp"))
@@ -92,27 +88,21 @@ def test_rows_are_pairs_with_targets(tokenizer):
 
 
 TWO = [[0, 1], [1, 0], [1, 0], [0, 1]]
+COLA = {"matthews": 3**-0.5, "majority_accuracy": 0.75, "majority_matthews": 0}
+STSB = {"pearson": 0.976831, "spearman": 1, "mse": 6.25, "mean_mse": 8.1875}
+LISTS = {"f1": 2 / 3, "majority_f1": 2 / 3, "exact_match": 1 / 3}
 
 
 @pytest.mark.parametrize(
     ("task", "labels", "logits", "expected"),
     [
         (TASKS["mrpc"], "1101", TWO, {"accuracy": 0.75, "f1": 0.8}),
-        (
-            *(TASKS["cola"], "1101", TWO),
-            {"matthews": 3**-0.5, "majority_accuracy": 0.75, "majority_matthews": 0},
-        ),
-        (
-            *(TASKS["stsb"], ["1.0", "2.0", "6.0", "8.0"], [[1], [2], [3], [4]]),
-            {"pearson": 0.976831, "spearman": 1, "mse": 6.25, "mean_mse": 8.1875},
-        ),
+        (TASKS["cola"], "1101", TWO, COLA),
+        (TASKS["stsb"], "1268", [[1], [2], [3], [4]], STSB),
         (table_task("abc"), "abca", [[1, 0, 0]] * 4, {"accuracy": 0.5}),
-        (SCORES, ["1.0", "2.0"], [[1], [2]], {"pearson": 1}),
-        (
-            # Each label is answered by its more frequent value.
-            *(table_task("ab", MULTI_LABEL), [("a",), ("a", "b"), ()], [[1, -1]] * 3),
-            {"f1": 2 / 3, "majority_f1": 2 / 3, "exact_match": 1 / 3},
-        ),
+        (SCORES, "12", [[1], [2]], {"pearson": 1}),
+        # Each label is answered by its more frequent value.
+        (table_task("ab", MULTI_LABEL), [("a",), ("a", "b"), ()], [[1, -1]] * 3, LISTS),
     ],
 )
 def test_metrics_with_their_baseline(task, labels, logits, expected):
@@ -181,9 +171,6 @@ def test_models_of_another_width_are_refused(task, width):
         make_answers(task, np.zeros((4, width)))
 
 
-LOGITS = np.log([[0.25, 0.75], [0.5, 0.5]])
-
-
 def test_answers_with_known_labels():
     rows = dataclasses.replace(table("ba"), ids=["q9", "1"])
     answers = make_answers(SINGLE, np.log([[0.25, 0.75], [0.5, 0.5]]))
@@ -205,11 +192,8 @@ def test_scores_as_answers():
         ["0", "3.000", "2.500000"],
         ["1", "1", "-0.125000"],
     ]
-    assert SCORES.rows(rows, answers)[1] == {
-        "index": "1",
-        "label": "1",
-        "prediction": -0.125,
-    }
+    last = {"index": "1", "label": "1", "prediction": -0.125}
+    assert SCORES.rows(rows, answers)[1] == last
 
 
 def test_several_labels_as_answers():
@@ -264,10 +248,8 @@ def test_the_report_of_several_labels_and_of_scores():
     task = table_task("ab", MULTI_LABEL)
     found = report(task, [[1, -1], [2, 3], [1, 1]], rows)
     assert "confusion" not in found
-    assert [line["precision"] for line in found["per_class"]] == [
-        pytest.approx(1 / 3),
-        0.5,
-    ]
+    precisions = [line["precision"] for line in found["per_class"]]
+    assert precisions == [pytest.approx(1 / 3), 0.5]
     assert len(found["calibration"]) == 6
     assert [error["index"] for error in found["errors"]] == ["1", "2"]
     assert found["errors"][1]["label"] == ["b"]

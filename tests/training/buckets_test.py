@@ -57,6 +57,7 @@ def fail_at(monkeypatch, function, error, name, after=None):
     monkeypatch.setattr(tf.io.gfile, function, wrapped)
 
 
+@pytest.mark.slow
 def test_an_upload_that_dies_is_no_model_and_is_completed(
     arguments, bucket, tmp_path, monkeypatch
 ):
@@ -107,6 +108,7 @@ def test_an_upload_that_is_killed(arguments, tmp_path):
     assert not files.exists(files.join(path, LOCK_FILE))
 
 
+@pytest.mark.slow
 def test_of_two_live_runs_the_second_is_refused(arguments, bucket, monkeypatch):
     path = f"{bucket}/model"
     evaluate, refused = Evaluator.__call__, []

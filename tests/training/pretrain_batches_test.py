@@ -346,6 +346,7 @@ def poison(number, batch):
     return {**batch, "mask_weights": batch["mask_weights"] * bad}
 
 
+@pytest.mark.slow
 def test_a_poisoned_batch_is_left_out(changed_run, capfd):
     folder = changed_run("poisoned", poison)
     assert (

@@ -55,6 +55,8 @@ def test_the_same_run_may_continue(tmp_path):
     open_folder(tmp_path, log_steps=7)  # not part of the identity
     with pytest.raises(UsageError, match=r"--seed=12345; received --seed=3"):
         open_folder(tmp_path, seed=3)
+    open_folder(tmp_path, depth="loop").begin()
+    assert read(tmp_path)["changed_from"] == [{"depth": "unrolled"}]
 
 
 def test_what_follows_from_other_settings_is_compared_last(tmp_path):
@@ -250,7 +252,7 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path):
     assert {path.name for path in tmp_path.rglob("*")} == {"best", RUN_FILE}
 
 
-def test_the_folder(finished, tables):
+def test_it_learns_and_leaves_a_folder(finished, tables):
     output_dir, results = finished
     assert {path.name for path in output_dir.iterdir()} == {
         "config.json",
@@ -272,6 +274,9 @@ def test_the_folder(finished, tables):
     }
     assert json.loads((output_dir / "metrics.json").read_text()) == results
     lines = [json.loads(x) for x in (output_dir / "metrics.jsonl").open()]
+    assert results["dev_accuracy"] > 0.95 and results["dev_majority_accuracy"] < 0.7
+    assert results["labels"] == ["bad", "good"]
+    assert (results["train_examples"], results["num_train_steps"]) == (200, 45)
     # 200 examples are 12.5 batches: three epochs of 13, and the rest.
     evaluated = [line for line in lines if line["split"] == "eval"]
     assert [line["step"] for line in evaluated] == [13, 26, 39, 45]
@@ -354,7 +359,7 @@ def test_overwriting(once, finished, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
-def test_a_finished_run_is_whole_or_made_again(once, tmp_path):
+def test_a_finished_run_is_whole_or_made_again(once, tmp_path, monkeypatch):
     place, link = tmp_path / "place", tmp_path / "link"
     out = place / "out"
     (out / "lost+found").mkdir(parents=True)  # as on a new disk
@@ -362,7 +367,18 @@ def test_a_finished_run_is_whole_or_made_again(once, tmp_path):
     left = [out / ".run.json.0123abcd.partial", out / ".lock-0123abcd"]
     for path in left:
         path.write_text("{")
-    results = once(link)
+    # A full disk is one line and costs no training.
+    with monkeypatch.context() as patch:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        patch.setattr(folders.FolderWriter, "open", mock.Mock(side_effect=full))
+        with pytest.raises(DataError, match="/(link|out): cannot be written: No space"):
+            once(link)
+    names = {path.name for path in out.iterdir()}
+    assert "checkpoints" in names and "config.json" not in names
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainStep, "train", lambda *args: pytest.fail("again"))
+        results = once(link)
+    assert results["step"] == 1 and (out / "config.json").exists()
     assert link.is_symlink() and not any(path.exists() for path in left)
     before = (out / "model.safetensors").read_bytes()
     # The first is of a killed process; the others may be the user's.
@@ -386,21 +402,6 @@ def test_an_unwritable_folder_is_reported_before_the_work(once, tmp_path):
     with pytest.raises(DataError, match="no.csv"):
         once(tmp_path / "a" / "b", train_file="no.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_full_disk_is_one_line_and_costs_no_training(once, tmp_path, monkeypatch):
-    def fill(self, name):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(folders.FolderWriter, "open", fill)
-        with pytest.raises(DataError, match="out: cannot be written: No space left"):
-            once(tmp_path / "out")
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert "checkpoints" in names and "config.json" not in names
-    monkeypatch.setattr(TrainStep, "train", lambda *args: pytest.fail("again"))
-    assert once(tmp_path / "out")["step"] == 1
-    assert (tmp_path / "out/config.json").exists()
 
 
 def test_a_refused_command_leaves_the_old_run_alone(once, finished, tmp_path):

@@ -22,6 +22,7 @@ from albert_tf.storage import folders
 from albert_tf.training import callbacks, checkpoints, engine, evaluation, loop, seeds
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_evaluation import evaluate_records
 from albert_tf.training.pretrain_settings import PretrainSettings
 from tests import forked, tiny
 from tests.tiny import GOLDEN, SPIECE
@@ -178,6 +179,16 @@ def lines_of(folder, split=None) -> list[dict]:
     for line in lines:
         line.pop("tokens_per_second", None)
     return [line for line in lines if split in (None, line["split"])]
+
+
+def assert_evaluated_again(run, data) -> dict:
+    """Compares the last evaluation of a run with `evaluate`, which it returns."""
+    line = lines_of(run, "eval")[-1]
+    metrics = {k: v for k, v in line.items() if k not in ("split", "step", "time")}
+    found = evaluate_records(run, data, eval_batch_size=8, max_eval_steps=1)
+    assert {name: found[name] for name in metrics} == metrics
+    assert found["rows"] == 8
+    return found
 
 
 def assert_same_run(one, other) -> None:

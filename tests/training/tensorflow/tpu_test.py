@@ -55,14 +55,14 @@ DYNAMIC = {
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory, run_python):
+def trace(tmp_path_factory, run_forked):
     rng = np.random.default_rng(2)
     rows = [make_example(rng, length) for length in rng.integers(7, 29, 37)]
     records = write(tmp_path_factory.mktemp("records"), rows)
 
     def run(cases):
         module = "tests.training.tensorflow.fake_tpu"
-        done = run_python("-m", module, records, json.dumps(cases), timeout=1800)
+        done = run_forked("-m", module, records, json.dumps(cases), timeout=1800)
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout.splitlines()[-1])
 

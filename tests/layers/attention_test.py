@@ -91,11 +91,8 @@ def test_choice(choice, changes):
 
 
 def test_forms_that_are_refused():
-    with (
-        pytest.raises(UsageError, match="'flash': must be 'auto'"),
-        attention_form("flash"),
-    ):
-        pass
+    with pytest.raises(UsageError, match="'flash': must be 'auto'"):
+        attention_form("flash").__enter__()
     encoder = SharedEncoder(CONFIG)
     encoder.build()
     with (

@@ -12,12 +12,8 @@ V, E, P, S, B, T = 53, 6, 11, 3, 2, 7
 
 
 def make(dropout=0.0, **kwargs):
-    config = tiny_config(
-        vocab_size=V,
-        max_position_embeddings=P,
-        type_vocab_size=S,
-        hidden_dropout_prob=dropout,
-    )
+    sizes = {"vocab_size": V, "max_position_embeddings": P, "type_vocab_size": S}
+    config = tiny_config(hidden_dropout_prob=dropout, **sizes)
     layer = FactorizedEmbedding(config, seed=3, **kwargs)
     layer.build()
     layer.layer_norm.beta.assign(np.arange(E))
@@ -36,11 +32,8 @@ def test_too_long_a_sequence_is_refused():
         layer(np.zeros((1, P + 1), "int32"))
     # Packed rows may be longer, as their positions restart.
     positions = np.arange(P + 1)[None] % 4
-    assert layer(np.zeros((1, P + 1), "int32"), position_ids=positions).shape == (
-        1,
-        P + 1,
-        E,
-    )
+    packed = layer(np.zeros((1, P + 1), "int32"), position_ids=positions)
+    assert packed.shape == (1, P + 1, E)
 
 
 def test_too_long_a_sequence_of_dynamic_length_is_refused():
@@ -57,9 +50,8 @@ def table_gradients(policy):
     with tf.GradientTape() as tape:
         x = keras.ops.cast(layer(ids, position_ids=ids % P), "float32")
         loss = tf.reduce_mean(x[..., 0])
-    return tape.gradient(
-        loss, [layer.word_embeddings.value, layer.position_embeddings.value]
-    )
+    tables = layer.word_embeddings, layer.position_embeddings
+    return tape.gradient(loss, [table.value for table in tables])
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

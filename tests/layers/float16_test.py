@@ -97,6 +97,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "backend",
     [
@@ -105,10 +106,11 @@ print(json.dumps(found))
         pytest.param("torch", marks=pytest.mark.backends),
     ],
 )
-def test_values_and_gradients_up_to_the_limit(backend, run_python):
+def test_values_and_gradients_up_to_the_limit(backend, run_python, run_forked):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    done = run_python("-c", PROGRAM, KERAS_BACKEND=backend)
+    run = run_forked if backend == "tensorflow" else run_python
+    done = run("-c", PROGRAM, KERAS_BACKEND=backend)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert len(found) == 8

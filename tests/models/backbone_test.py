@@ -9,15 +9,18 @@ from albert_tf.models.backbone import AlbertBackbone
 from tests.tiny import tiny_config
 
 B, T, D = 3, 11, 12
-CONFIG = tiny_config(
-    vocab_size=53, num_hidden_layers=3, max_position_embeddings=T, initializer_range=0.3
-)
+CONFIG = tiny_config(vocab_size=53, max_position_embeddings=T, initializer_range=0.3)
 LENGTHS = [4, 11, 7]
 
 
 @pytest.fixture(scope="module")
 def model():
     return AlbertBackbone(CONFIG, seed=3)
+
+
+def run(model, inputs, **options):
+    outputs = model(inputs, **options)
+    return {name: keras.ops.convert_to_numpy(v) for name, v in outputs.items()}
 
 
 @pytest.fixture
@@ -39,32 +42,26 @@ def test_defaults(model, inputs):
         "padding_mask": np.ones_like(tokens),
         "position_ids": np.broadcast_to(np.arange(T, dtype="int32"), (B, T)),
     }
-    expected = model.predict_on_batch(full)["sequence_output"]
+    expected = run(model, full)["sequence_output"]
     for fewer in ({"token_ids": tokens}, tokens, keras.ops.convert_to_tensor(tokens)):
-        np.testing.assert_allclose(
-            model.predict_on_batch(fewer)["sequence_output"], expected, atol=1e-6
-        )
+        found = run(model, fewer)["sequence_output"]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_padding_does_not_matter(model, inputs):
-    before = model.predict_on_batch(inputs)
+    before = run(model, inputs)
     padding = inputs["padding_mask"] == 0
     inputs["token_ids"][padding] = 52
     inputs["segment_ids"][padding] = 1
-    after = model.predict_on_batch(inputs)
+    after = run(model, inputs)
     np.testing.assert_array_equal(before["pooled_output"], after["pooled_output"])
     for row, length in enumerate(LENGTHS):
-        np.testing.assert_array_equal(
-            before["sequence_output"][row, :length],
-            after["sequence_output"][row, :length],
-        )
+        states = after["sequence_output"][row, :length]
+        np.testing.assert_array_equal(before["sequence_output"][row, :length], states)
         # And a row alone, without any padding, is the same.
         alone = {k: v[row : row + 1, :length] for k, v in inputs.items()}
-        np.testing.assert_allclose(
-            model.predict_on_batch(alone)["sequence_output"][0],
-            after["sequence_output"][row, :length],
-            atol=1e-5,
-        )
+        found = run(model, alone)["sequence_output"][0]
+        np.testing.assert_allclose(found, states, atol=1e-5)
 
 
 @pytest.mark.parametrize("pad_id", [0, 1])
@@ -74,15 +71,16 @@ def test_padding_at_the_end_is_masked_without_a_mask(inputs, pad_id):
     tokens = np.where(inputs["padding_mask"], inputs["token_ids"], pad_id)
     tokens[:, 2] = pad_id  # inside a text, as [CLS] of byte-level BPE: attended
     full = {"token_ids": tokens, "padding_mask": inputs["padding_mask"]}
-    run = model.predict_on_batch
-    for name, value in run(full).items():
-        np.testing.assert_array_equal(run({"token_ids": tokens})[name], value)
+    masked, found = run(model, full), run(model, {"token_ids": tokens})
+    for name, value in masked.items():
+        np.testing.assert_array_equal(found[name], value)
     everywhere = {**full, "padding_mask": np.ones_like(tokens)}
-    assert np.abs(run(full)["pooled_output"] - run(everywhere)["pooled_output"]).max()
+    other = run(model, everywhere)["pooled_output"]
+    assert np.abs(masked["pooled_output"] - other).max()
     row = {k: v[1:2] for k, v in everywhere.items()}
-    expected = run(row)["pooled_output"]
+    expected = run(model, row)["pooled_output"]
     del row["padding_mask"]
-    np.testing.assert_array_equal(run(row)["pooled_output"], expected)
+    np.testing.assert_array_equal(run(model, row)["pooled_output"], expected)
 
 
 def test_packed_rows_equal_rows_of_their_own(model, inputs):
@@ -102,32 +100,25 @@ def test_packed_rows_equal_rows_of_their_own(model, inputs):
         starts.append(start)
         start += n
     packed["cls_positions"] = np.array([starts], "int32")
-    out, expected = model.predict_on_batch(packed), model.predict_on_batch(inputs)
+    out, expected = run(model, packed), run(model, inputs)
     assert out["pooled_output"].shape == (1, 2, D)
     for number, (row, n) in enumerate(zip(rows, lengths, strict=True)):
-        first = starts[number]
-        np.testing.assert_allclose(
-            out["sequence_output"][0, first : first + n],
-            expected["sequence_output"][row, :n],
-            atol=1e-5,
-        )
-        np.testing.assert_allclose(
-            out["pooled_output"][0, number], expected["pooled_output"][row], atol=1e-5
-        )
+        found = out["sequence_output"][0, starts[number] : starts[number] + n]
+        states = expected["sequence_output"][row, :n]
+        np.testing.assert_allclose(found, states, atol=1e-5)
+        found = out["pooled_output"][0, number]
+        np.testing.assert_allclose(found, expected["pooled_output"][row], atol=1e-5)
 
 
-def test_dropout_is_on_only_in_training(inputs):
+def test_dropout_is_on_only_in_training(model, inputs):
     rates = dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
-    model = AlbertBackbone(CONFIG.replace(**rates), seed=3)
-    plain = AlbertBackbone(CONFIG, seed=3).predict_on_batch(inputs)["sequence_output"]
-    np.testing.assert_array_equal(
-        model.predict_on_batch(inputs)["sequence_output"], plain
-    )
+    dropping = AlbertBackbone(CONFIG.replace(**rates), seed=3)
+    one, other = (run(each, inputs)["sequence_output"] for each in (model, dropping))
+    np.testing.assert_array_equal(one, other)
 
     def train(step=None):
         seeds = None if step is None else StepSeeds(1, step)
-        out = model(inputs, training=True, seeds=seeds)
-        return keras.ops.convert_to_numpy(out["sequence_output"])
+        return run(dropping, inputs, training=True, seeds=seeds)["sequence_output"]
 
     np.testing.assert_array_equal(train(5), train(5))
     assert np.abs(train(5) - train(6)).max() > 0.1

@@ -41,7 +41,14 @@ def run(model, rule, inputs, **kwargs):
     return [keras.ops.convert_to_numpy(outputs[k]) for k in ("logits", "num_layers")]
 
 
-def check_rows(kind, rule, rows, seed):
+@given(
+    kind=st.sampled_from(KINDS),
+    rule=RULES,
+    rows=st.integers(0, 6),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=12)
+def test_rows_stop_where_the_rule_says(kind, rule, rows, seed):
     """A batch that shrinks gives what all layers of all rows give."""
     multi_label = kind == "multi_label_classification"
     assume(not (multi_label and rule[0] == "entropy"))
@@ -54,15 +61,8 @@ def check_rows(kind, rule, rows, seed):
     np.testing.assert_allclose(logits, chosen, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@given(rule=RULES, rows=st.integers(0, 6), seed=st.integers(0, 9))
-@settings(max_examples=8)
-def test_rows_stop_where_the_rule_says(kind, rule, rows, seed):
-    check_rows(kind, rule, rows, seed)
-
-
 @given(depths=st.lists(st.integers(1, exits.LAYERS), max_size=7))
-@settings(max_examples=5)
+@settings(max_examples=4)
 def test_each_row_has_the_layers_it_asks_for(depths):
     model = model_of("single_label_classification")
     inputs = exits.make_inputs(len(depths), 3)

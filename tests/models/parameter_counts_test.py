@@ -20,16 +20,15 @@ def count(config, head=None):
         return sum(math.prod(w.shape) for w in model.trainable_weights)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("head", [None, "pretraining"])
-def test_presets(preset, head):
+@pytest.mark.parametrize(
+    ("preset", "head"),
+    [
+        *((preset, "pretraining") for preset in PRESETS),
+        *(("albert_base_v1", h) for h in HEADS),
+    ],
+)
+def test_presets_and_heads(preset, head):
     config = AlbertConfig.from_preset(preset)
-    assert count(config, head) == config.num_parameters(head)
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_heads(head):
-    config = AlbertConfig.from_preset("albert_base_v1")
     assert count(config, head) == config.num_parameters(head)
 
 

@@ -11,13 +11,7 @@ from tests.tiny import tiny_config
 
 RNG = np.random.default_rng(0)
 LENGTHS = (7, 3, 5)
-CONFIG = tiny_config(
-    vocab_size=50,
-    hidden_size=32,
-    num_attention_heads=4,
-    intermediate_size=64,
-    initializer_range=0.02,
-)
+CONFIG = tiny_config(vocab_size=50, intermediate_size=64, initializer_range=0.02)
 
 
 def _backbone(**changes):
@@ -53,11 +47,10 @@ def _values_and_gradients(model, batch, **options):
     return pooled, tape.gradient(loss, [v.value for v in model.trainable_variables])
 
 
-UPSTREAM = RNG.normal(size=(3, 32))
+UPSTREAM = RNG.normal(size=(3, CONFIG.hidden_size))
 
 
-@pytest.mark.parametrize("sharing", ["all", "none"])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("sharing", "packed"), [("all", False), ("none", True)])
 def test_equals_the_whole_output(sharing, packed):
     model = _backbone(sharing=sharing)
     batch = _unpacked()
@@ -66,9 +59,8 @@ def test_equals_the_whole_output(sharing, packed):
     found = _values_and_gradients(model, batch, pooled_only=True)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
     for mine, theirs in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(mine), tf.convert_to_tensor(theirs), atol=1e-5
-        )
+        mine, theirs = map(tf.convert_to_tensor, (mine, theirs))
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
 def test_places_of_choices_keep_their_shape():
@@ -77,7 +69,7 @@ def test_places_of_choices_keep_their_shape():
     flat = model(batch, pooled_only=True)["pooled_output"]
     batch[features.PLACES] = np.array([[0, 8], [11, 0]], "int32")
     pooled = model(batch, pooled_only=True)["pooled_output"]
-    assert pooled.shape == (2, 2, 32)
+    assert pooled.shape == (2, 2, CONFIG.hidden_size)
     np.testing.assert_allclose(pooled[1, 0], flat[2], atol=1e-6)
     np.testing.assert_allclose(pooled[1, 1], flat[0], atol=1e-6)
 
@@ -104,9 +96,6 @@ def test_the_last_block_transforms_one_token_of_an_example():
     batch = {name: tf.constant(value) for name, value in _unpacked().items()}
     graph = tf.function(lambda batch: model(batch, pooled_only=True))
     made = graph.get_concrete_function(batch).graph.get_operations()
-    widest = [
-        op.outputs[0].shape
-        for op in made
-        if op.type == "Tanh" and op.outputs[0].shape[-1] == 64
-    ]
-    assert [shape.num_elements() // 64 for shape in widest] == [3 * 8, 3]
+    shapes = [op.outputs[0].shape for op in made if op.type == "Tanh"]
+    widest = [shape.num_elements() // 64 for shape in shapes if shape[-1] == 64]
+    assert widest == [3 * 8, 3]

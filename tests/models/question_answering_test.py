@@ -18,30 +18,18 @@ CONFIG = tiny_config(vocab_size=53, initializer_range=0.4, classifier_dropout_pr
 def batch():
     """Rows `[CLS] question [SEP] text [SEP]`, the last of them without text."""
     rng = np.random.default_rng(5)
-    segments = np.array(
-        [
-            [0, 0, 0, 1, 1, 1, 1, 1, 1],
-            [0, 0, 0, 0, 1, 1, 1, 0, 0],
-            [0, 0, 0, 1, 0, 0, 0, 0, 0],
-        ],
-        "int32",
-    )
-    lengths = np.array([9, 7, 4])
     return {
         "token_ids": rng.integers(5, 53, (B, T)).astype("int32"),
-        "segment_ids": segments,
-        "padding_mask": (np.arange(T) < lengths[:, None]).astype("int32"),
+        "segment_ids": bits("000111111", "000011100", "000100000"),
+        "padding_mask": bits("1" * 9, "111111100", "111100000"),
     }
 
 
-P_MASK = np.array(
-    [
-        [0, 1, 1, 0, 0, 0, 0, 0, 1],
-        [0, 1, 1, 1, 0, 0, 1, 1, 1],
-        [0, 1, 1, 1, 1, 1, 1, 1, 1],
-    ],
-    "int32",
-)
+def bits(*rows):
+    return np.array([[int(bit) for bit in row] for row in rows], "int32")
+
+
+P_MASK = bits("011000001", "011100111", "011111111")
 
 
 @pytest.fixture

@@ -137,22 +137,25 @@ def part_of(values, rows):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_loss_is_the_formula(name, rng):
+def test_the_loss_is_the_formula_and_is_said(name, rng):
     objective, outputs, batch = examples(rng)[name]
     metrics = metrics_of(objective, outputs, batch)
     expected = expected_loss(name, outputs, batch)
     assert metrics["loss"] == pytest.approx(expected, rel=1e-6)
+    assert set(objective.shown) <= set(metrics)
+    line = objective.describe(30, metrics)
+    assert line.startswith(f"step 30: eval loss {metrics['loss']:.3f}")
+    assert "\n" not in line
     loss = objective.loss(objective.sums(outputs, batch), objective.weights(batch))
     assert float(loss) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("cuts", [(1,), (2, 4), (1, 2, 5)])
-def test_parts_add_up_to_the_whole(name, cuts, rng):
+def test_parts_add_up_to_the_whole(name, rng):
     objective, outputs, batch = examples(rng)[name]
     whole = objective.sums(outputs, batch)
     weights = objective.weights(batch)
-    edges = [0, *cuts, U]
+    edges = [0, 1, 2, 5, U]
     total, loss, count = dict.fromkeys(objective.sum_names, 0.0), 0.0, 0.0
     for first, last in itertools.pairwise(edges):
         rows = slice(first, last)
@@ -177,7 +180,7 @@ def gradients(objective, outputs, batch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4, 1e15])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e15])
 def test_gradients_are_finite_at_any_logits(name, scale, rng):
     objective, outputs, batch = examples(rng, scale)[name]
     loss, found = gradients(objective, outputs, batch)
@@ -218,26 +221,11 @@ def test_metrics_count_hits():
         (SingleLabel(), logits, {"labels": places}, [0.75]),
         (Tagging(), logits[None], {"labels": np.array([[0, -1, 2, 4]])}, [2 / 3]),
         (MultiLabel(), np.array([[2.0, 3.0, -1.0]], "float32"), cells, [1 / 3]),
-        (
-            BeamSpan(),
-            several,
-            {**spans, "is_impossible": 0 * places},
-            [0.75, 0.5, 0.25],
-        ),
+        (BeamSpan(), several, spans, [0.75, 0.5, 0.25]),
     ):
         found = metrics_of(objective, outputs, batch)
         accuracies = [v for name, v in found.items() if name.endswith("accuracy")]
         assert accuracies == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_lines_for_people(name, rng):
-    objective, outputs, batch = examples(rng)[name]
-    metrics = metrics_of(objective, outputs, batch)
-    assert set(objective.shown) <= set(metrics)
-    line = objective.describe(30, metrics)
-    assert line.startswith(f"step 30: eval loss {metrics['loss']:.3f}")
-    assert "\n" not in line
 
 
 def test_every_head_that_is_fine_tuned_has_an_objective():

@@ -39,6 +39,12 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
+def sums_of(objective, outputs, batch, rows):
+    return objective.sums(
+        *({k: v[rows] for k, v in x.items()} for x in (outputs, batch))
+    )
+
+
 def numbers(values):
     return {k: float(v) for k, v in values.items()}
 
@@ -83,24 +89,11 @@ def test_the_loss_about_pairs_has_a_weight(outputs, batch):
 def test_parts_add_up_to_the_whole(outputs, batch):
     whole, weights = ALBERT.sums(outputs, batch), ALBERT.weights(batch)
     np.testing.assert_array_equal(weights, [batch["mask_weights"].sum(), B])
-    parts = [
-        ALBERT.sums(
-            {k: v[part] for k, v in outputs.items()},
-            {k: v[part] for k, v in batch.items()},
-        )
-        for part in (slice(0, 1), slice(1, 3))
-    ]
+    parts = [sums_of(ALBERT, outputs, batch, slice(*ends)) for ends in ((1,), (1, 3))]
     for name, value in numbers(whole).items():
         assert sum(float(p[name]) for p in parts) == pytest.approx(value, rel=1e-6)
     loss = sum(float(ALBERT.loss(sums, weights)) for sums in parts)
     assert loss == pytest.approx(float(pretraining_loss(outputs, batch)["loss"]))
-
-
-def test_unused_predictions_do_not_count(outputs, batch):
-    before = numbers(pretraining_loss(outputs, batch))
-    outputs["mlm_logits"][1, 3:] = 50.0
-    batch["mask_ids"][1, 3:] = 0
-    assert numbers(pretraining_loss(outputs, batch)) == before
 
 
 def test_no_prediction_at_all_is_zero(outputs, batch):
@@ -124,10 +117,8 @@ def test_packed_rows_count_their_real_examples(rng, batch):
         "sentence_order_labels": np.array([[0, 1, 0], [1, 0, 0]], "int32"),
         "sentence_order_weights": np.array([[1, 1, 0], [1, 0, 0]], "int32"),
     }
-    outputs = {
-        "mlm_logits": rng.normal(size=(2, P, V)).astype("float32"),
-        "sop_logits": logits,
-    }
+    mlm_logits = rng.normal(size=(2, P, V)).astype("float32")
+    outputs = {"mlm_logits": mlm_logits, "sop_logits": logits}
     means = numbers(pretraining_loss(outputs, packed))
     log_probs = log_softmax(logits)
     expected = -(log_probs[0, 0, 0] + log_probs[0, 1, 1] + log_probs[1, 0, 1]) / 3
@@ -136,19 +127,10 @@ def test_packed_rows_count_their_real_examples(rng, batch):
 
 def test_metrics_leave_out_what_was_not_measured(outputs, batch):
     full = ALBERT.metrics(ALBERT.sums(outputs, batch))
-    assert list(full) == [
-        "loss",
-        "mlm_loss",
-        "sop_loss",
-        "mlm_accuracy",
-        "sop_accuracy",
-    ]
+    assert " ".join(full) == "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     del batch["sentence_order_labels"]
-    assert list(ALBERT.metrics(ALBERT.sums(outputs, batch))) == [
-        "loss",
-        "mlm_loss",
-        "mlm_accuracy",
-    ]
+    fewer = ALBERT.metrics(ALBERT.sums(outputs, batch))
+    assert list(fewer) == ["loss", "mlm_loss", "mlm_accuracy"]
 
 
 def test_baselines_are_those_of_the_most_frequent_labels():
@@ -196,8 +178,7 @@ def test_what_is_said_of_a_detection(rng):
     assert tuple(whole) == ELECTRA.sum_names
     total = dict.fromkeys(whole, 0.0)
     for part in (slice(0, 7), slice(7, rows)):
-        inputs = [{k: v[part] for k, v in x.items()} for x in (outputs, batch)]
-        more = numbers(ELECTRA.sums(*inputs))
+        more = numbers(sums_of(ELECTRA, outputs, batch, part))
         total = {k: v + more[k] for k, v in total.items()}
     assert total == pytest.approx(whole, rel=1e-5)
     found = ELECTRA.metrics({k: np.float32(v) for k, v in total.items()})

@@ -42,16 +42,9 @@ def trained():
     """Returns (model, optimizer, the run's log, what our run logged)."""
     log = json.loads((RUN / "log.json").read_text())
     model = albert_tf.from_pretrained(START)
-    optimizer = create_optimizer(
-        "lamb",
-        learning_rate=log["init_lr"],
-        num_train_steps=log["num_train_steps"],
-        num_warmup_steps=log["num_warmup_steps"],
-        weight_decay_rate=log["weight_decay_rate"],
-        clip_norm=log["clip_norm"],
-        poly_power=log["poly_power"],
-        start_warmup_step=log["start_warmup_step"],
-    )
+    names = ("num_train_steps", "num_warmup_steps", "weight_decay_rate", "clip_norm")
+    options = {name: log[name] for name in (*names, "poly_power", "start_warmup_step")}
+    optimizer = create_optimizer("lamb", learning_rate=log["init_lr"], **options)
     variables = model.trainable_variables
     optimizer.build(variables)
 
@@ -101,12 +94,10 @@ def test_weights_and_slots_equal_the_original(trained):
         expected = row.turn(after[row.theirs])
         np.testing.assert_allclose(variable, expected, atol=atol, err_msg=row.ours)
         for slot in "mv":
-            np.testing.assert_allclose(
-                optimizer.slot(variable, slot),
-                row.turn(after[f"{row.theirs}/adam_{slot}"]),
-                atol=1e-5,
-                err_msg=f"{row.ours}, slot {slot}",
-            )
+            found = optimizer.slot(variable, slot)
+            expected = row.turn(after[f"{row.theirs}/adam_{slot}"])
+            name = f"{row.ours}, slot {slot}"
+            np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
 
 
 def test_names_excluded_from_decay_and_adaptation(trained):
@@ -114,11 +105,7 @@ def test_names_excluded_from_decay_and_adaptation(trained):
     weights = weight_names(model)
     for row in name_table(model.config):
         variable = weights[row.ours]
-        assert (
-            optimizer.uses_weight_decay(variable)
-            == log["weight_decay_applied"][row.theirs]
-        ), row.ours
-        assert (
-            optimizer.uses_layer_adaptation(variable)
-            == log["layer_adaptation_applied"][row.theirs]
-        ), row.ours
+        ours = optimizer.uses_weight_decay, optimizer.uses_layer_adaptation
+        theirs = log["weight_decay_applied"], log["layer_adaptation_applied"]
+        expected = [applied[row.theirs] for applied in theirs]
+        assert [uses(variable) for uses in ours] == expected, row.ours

@@ -1,5 +1,7 @@
 """The schedules against formulas written without them; the original's logged rates."""
 
+import functools
+import itertools
 import json
 import pathlib
 
@@ -15,6 +17,7 @@ from albert_tf.optimizers.schedules import WarmupPolynomialDecay, WarmupTrapezoi
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_train/lamb_ordered"
 PEAK = 0.3
+STEPS = {"learning_rate": 0.1, "num_train_steps": 20, "num_warmup_steps": 4}
 DECAYS = {name: kind for name, kind in ALL.items() if name != "original"}
 
 
@@ -38,15 +41,14 @@ def formula(name, s, N, W, end=0.0, D=None):
     return end + (PEAK - end) * part
 
 
-@pytest.mark.parametrize("end", [0.0, 0.1])
-@pytest.mark.parametrize("warmup", [0, 1, 7, 28, 29])
+@pytest.mark.parametrize(
+    ("warmup", "end"), [(0, 0.1), (1, 0.0), (7, 0.1), (28, 0.0), (29, 0.1)]
+)
 @pytest.mark.parametrize("name", DECAYS)
 def test_every_rate_is_that_of_the_formula(name, warmup, end):
-    schedule = DECAYS[name](PEAK, 29, warmup, end_learning_rate=end)
+    found = rates(DECAYS[name](PEAK, 29, warmup, end_learning_rate=end), range(35))
     expected = [formula(name, s, 29, warmup, end) for s in range(35)]
-    np.testing.assert_allclose(
-        rates(schedule, range(35)), expected, rtol=1e-6, atol=1e-8
-    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("decay", [0, 1, 11, 22])
@@ -58,12 +60,9 @@ def test_trapezoid_decays_over_the_given_steps(decay):
 
 def test_equals_the_rates_the_original_logged():
     log = json.loads((GOLDEN / "log.json").read_text())
-    schedule = WarmupPolynomialDecay(
-        learning_rate=log["init_lr"],
-        num_train_steps=log["num_train_steps"],
-        num_warmup_steps=log["num_warmup_steps"],
-        poly_power=log["poly_power"],
-    )
+    names = ("num_train_steps", "num_warmup_steps", "poly_power")
+    options = {name: log[name] for name in names}
+    schedule = WarmupPolynomialDecay(log["init_lr"], **options)
     steps = [int(s) for s in log["global_step"]]
     np.testing.assert_allclose(rates(schedule, steps), log["lr_effective"], rtol=2e-7)
     # The ordered run updates step i with the rate of step i.
@@ -72,24 +71,17 @@ def test_equals_the_rates_the_original_logged():
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_power_and_end(power):
-    schedule = WarmupPolynomialDecay(
-        0.3, 11, 0, poly_power=power, end_learning_rate=0.1
-    )
+    options = {"poly_power": power, "end_learning_rate": 0.1}
     steps = np.arange(14)
+    found = rates(WarmupPolynomialDecay(0.3, 11, 0, **options), steps)
     remaining = 1 - np.minimum(steps, 11) / 11
-    np.testing.assert_allclose(
-        rates(schedule, steps), 0.2 * remaining**power + 0.1, rtol=2e-6
-    )
+    np.testing.assert_allclose(found, 0.2 * remaining**power + 0.1, rtol=2e-6)
 
 
 def test_start_of_warmup():
-    arguments = dict(
-        learning_rate=0.5, num_train_steps=20, num_warmup_steps=5, start_warmup_step=3
-    )
-    clamped = rates(WarmupPolynomialDecay(**arguments), range(10))
-    faithful = rates(
-        WarmupPolynomialDecay(**arguments, allow_negative_rate=True), range(10)
-    )
+    make = functools.partial(WarmupPolynomialDecay, 0.5, 20, 5, start_warmup_step=3)
+    clamped = rates(make(), range(10))
+    faithful = rates(make(allow_negative_rate=True), range(10))
     np.testing.assert_allclose(faithful[:4], [-0.3, -0.2, -0.1, 0.0], atol=1e-7)
     np.testing.assert_allclose(clamped, np.maximum(faithful, 0), atol=0)
     np.testing.assert_allclose(clamped[7:9], [0.4, 0.5 * (1 - 8 / 20)], rtol=1e-6)
@@ -117,42 +109,33 @@ def test_serialization_round_trip(name):
 
 
 def test_optimizer_has_the_named_schedule():
-    arguments = dict(learning_rate=0.1, num_train_steps=20, num_warmup_steps=4)
     assert tuple(ALL) == SCHEDULES
     for name, kind in ALL.items():
-        found = create_optimizer("adamw", **arguments, learning_rate_schedule=name)
+        found = create_optimizer("adamw", **STEPS, learning_rate_schedule=name)
         assert type(found._learning_rate) is kind
-    found = create_optimizer(
-        "lamb", **arguments, learning_rate_schedule="trapezoid", num_decay_steps=3
-    )
+    options = {"learning_rate_schedule": "trapezoid", "num_decay_steps": 3}
+    found = create_optimizer("lamb", **STEPS, **options)
     assert found._learning_rate.num_decay_steps == 3
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("name", "values"),
     [
-        {"learning_rate": 0.0},
-        {"learning_rate": float("nan")},
-        {"learning_rate": None},
-        {"num_train_steps": 0},
-        {"num_train_steps": 10.5},
-        {"num_train_steps": float("inf")},
-        {"num_warmup_steps": 21},
-        {"num_warmup_steps": -1},
-        {"poly_power": 0},
-        {"end_learning_rate": 0.2},
-        {"end_learning_rate": -0.1},
-        {"start_warmup_step": -1},
-        {"step_offset": "x"},
+        ("learning_rate", (0.0, float("nan"), None)),
+        ("num_train_steps", (0, 10.5, float("inf"))),
+        ("num_warmup_steps", (21, -1)),
+        ("poly_power", (0,)),
+        ("end_learning_rate", (0.2, -0.1)),
+        ("start_warmup_step", (-1,)),
+        ("step_offset", ("x",)),
     ],
 )
-def test_bad_arguments_are_named(changed):
-    arguments = {"learning_rate": 0.1, "num_train_steps": 20, "num_warmup_steps": 4}
-    (name,) = changed
+def test_bad_arguments_are_named(name, values):
     original = name in ("poly_power", "start_warmup_step")
-    for kind in [WarmupPolynomialDecay] if original else ALL.values():
+    kinds = [WarmupPolynomialDecay] if original else ALL.values()
+    for kind, value in itertools.product(kinds, values):
         with pytest.raises(UsageError, match=f"^{name} must be .*received"):
-            kind(**{**arguments, **changed})
+            kind(**STEPS | {name: value})
 
 
 @pytest.mark.parametrize("kind", ALL.values())
@@ -179,6 +162,5 @@ def test_only_the_first_arguments_have_places_and_texts_of_numbers_count(kind):
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(changed, message):
-    arguments = dict(learning_rate=0.1, num_train_steps=20, num_warmup_steps=4)
     with pytest.raises(UsageError, match=message):
-        create_optimizer("lamb", **arguments, **changed)
+        create_optimizer("lamb", **STEPS, **changed)

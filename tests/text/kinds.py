@@ -39,16 +39,11 @@ def bpe(change: Callable[[dict], object] = lambda content: None) -> ByteBPEToken
 def trained(sentences: list[str], vocab_size: int, **options) -> bytes:
     """Returns a small SentencePiece model with ALBERT's special tokens."""
     model = io.BytesIO()
-    defaults = {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"], "pad_id": 0}
-    defaults |= {"unk_id": 1, "bos_id": -1, "eos_id": -1}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences),
-        model_writer=model,
-        vocab_size=vocab_size,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **{**defaults, **options},
-    )
+    given = {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"], "pad_id": 0}
+    given |= {"unk_id": 1, "bos_id": -1, "eos_id": -1, "vocab_size": vocab_size}
+    given |= {"hard_vocab_limit": False, "minloglevel": 2, **options}
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=iter(sentences), model_writer=model, **given)
     return model.getvalue()
 
 
@@ -61,15 +56,14 @@ def normalizing_bpe() -> ByteBPETokenizer:
     return ByteBPETokenizer(library.to_str().encode())
 
 
+# Spells unknown characters in bytes.
+BYTES = trained(["hello world of 1990, the cafe"] * 20, 310, byte_fallback=True)
 SENTENCEPIECE = {
     "lower": AlbertTokenizer(MODEL),
     "cased": AlbertTokenizer(MODEL, do_lower_case=False),
     "accents": AlbertTokenizer(MODEL, keep_accents=True),
     "no_rule": AlbertTokenizer(MODEL, digit_comma_rule=False),
-    # Spells unknown characters in bytes.
-    "bytes": AlbertTokenizer(
-        trained(["hello world of 1990, the cafe"] * 20, 310, byte_fallback=True)
-    ),
+    "bytes": AlbertTokenizer(BYTES),
 }
 WORDPIECE_FILE = GOLDEN / "wordpiece/vocab.txt"
 WORDPIECE = {

@@ -36,13 +36,10 @@ def test_rows(preprocess):
     t = preprocess.tokenizer
     a, b = t.encode("The cat"), t.encode("On it")
     ids = [t.cls_id, *a, t.sep_id, *b, t.sep_id]
-    rest = [0] * (12 - len(ids))
-    second = [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    expected = {
-        "token_ids": ids + [t.pad_id] * len(rest),
-        "segment_ids": second + rest,
-        "padding_mask": [1] * len(ids) + rest,
-    }
+    segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    rows = {"token_ids": ids, "segment_ids": segments, "padding_mask": [1] * len(ids)}
+    assert t.pad_id == 0
+    expected = {name: row + [0] * (12 - len(ids)) for name, row in rows.items()}
     assert_equal(preprocess(("The cat", "On it")), expected)
     cut = preprocess(TEXTS[2])["token_ids"]
     assert cut.tolist() == [t.cls_id, *t.encode(TEXTS[2])[:10], t.sep_id]

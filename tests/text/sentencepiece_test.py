@@ -18,6 +18,9 @@ TEXTS = [
 ]
 # Where the character map's replacements begin: behind its size and its double array.
 REPLACEMENTS = 4 + 177_152
+ALIKE = ["a" * n for n in range(20, 120)]
+# A unit of it: a rule ends here, and the letter leads back to the root.
+BACK = b"\x61\x01\0\0"
 
 
 def small(*pieces, **fields):
@@ -45,21 +48,14 @@ def mapped(at, new, field="normalizer_spec"):
         (small("a\0b"), r"empty or contains NUL: b'a\\x00b'"),
         (small("aaa", score=float("nan")), "the score of aaa is nan"),
         (small("aaa", type=2), "one piece for the unknown, found 2"),
-        (
-            small(*("a" * n for n in range(20, 120)), type=4),
-            "begin alike: expected at most 64, received 65",
-        ),
+        (small(*ALIKE, type=4), "begin alike: expected at most 64, received 65"),
         (mapped(0, b"\xff\xff\xff\xff"), "sizes in its character map do not fit"),
         (mapped(REPLACEMENTS, b"\xff"), "not UTF-8"),
         (mapped(REPLACEMENTS, b"x" * 60_382), "bytes of a replacement: .* at most 255"),
         # The offset of the root.
         (mapped(4, b"\0\xfe\xff\x7f"), "offset: expected at most 44287"),
         (mapped(4, b"\0\xfe\xff\x7f", "denormalizer_spec"), "offset: expected at most"),
-        # Every unit: a rule ends here, and the letter leads back to the root.
-        (
-            mapped(4, b"\x61\x01\0\0" * 44_288),
-            "begin alike: .* at most 32, received 33",
-        ),
+        (mapped(4, BACK * 44_288), "begin alike: .* at most 32, received 33"),
     ],
 )
 def test_what_is_refused(proto, message):

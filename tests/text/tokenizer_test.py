@@ -303,10 +303,7 @@ def test_files_that_are_no_byte_level_bpe(tmp_path):
 @pytest.mark.parametrize(
     "file, values",
     [
-        (
-            "config.json",
-            {"format": "albert_tf", "tokenizer": {"do_lower_case": False}},
-        ),
+        ("config.json", {"format": "albert_tf", "tokenizer": {"do_lower_case": False}}),
         ("tokenizer_config.json", {"do_lower_case": False, "other": 1}),
         ("run.json", {"content": {"tokenizer": {"do_lower_case": False}}}),
     ],

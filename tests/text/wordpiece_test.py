@@ -114,18 +114,16 @@ def test_files_that_are_refused(tmp_path, content, message):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("first", "more", "line"),
-    [
-        (b"\xef\xbb\xbf", b"a\0b\n" + b"x" * 500_000, ""),
-        (b"", b"the\n\n\n", "2 tokens are never used, .* 'the' in lines 467 and 3001"),
-    ],
-)
-def test_odd_files_are_read(tmp_path, caplog, first, more, line):
+def test_odd_files_are_read(tmp_path, caplog):
     path = tmp_path / "vocab.txt"
-    path.write_bytes(first + LOWER.model + more)
+    odd = b"\xef\xbb\xbf" + LOWER.model + b"a\0b\n" + b"x" * 500_000
+    path.write_bytes(odd)
+    load_tokenizer(path, do_lower_case=False)
+    assert not caplog.records
+    path.write_bytes(odd + b"\nthe\n\n\n")
     found = load_tokenizer(path, do_lower_case=False)
-    assert bool(line) == bool(caplog.records) and re.search(line, caplog.text)
+    message = "2 tokens are never used, .* 'the' in lines 467 and 3003"
+    assert re.search(message, caplog.text)
     ids = found.encode("the a")
     assert found.tokens("the a") == LOWER.tokens("the a")
     assert found(["the a"]).to_list() == [ids]

@@ -60,11 +60,7 @@ def _counts(corpus):
             "The first paragraph is wrapped by hand.|It goes on here and ends.|"
             "Mr. Brown is second.|He is late.||A new chapter begins here.",
         ),
-        (
-            WIKI,
-            {},
-            "A fish swims.|It has fins.|Another paragraph.||C is a letter.",
-        ),
+        (WIKI, {}, "A fish swims.|It has fins.|Another paragraph.||C is a letter."),
         (_json(ROWS), {}, "One.|Two.|Three.||Four."),
         (DENSE + "\n\nNew.", {}, f"{DENSE_SENTENCES}||New."),
         (

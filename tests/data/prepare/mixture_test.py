@@ -1,6 +1,7 @@
 """Shares of sources: reached, the same everywhere, and on the card."""
 
 import json
+import re
 from collections import Counter
 
 import hypothesis
@@ -19,12 +20,10 @@ from tests.data.synthetic_records import parse
 from tests.tiny import TEXT
 
 PROSE = TEXT.read_text()
-PARTS = st.lists(  # of sources: parts, with the lengths of their records
-    st.lists(st.lists(st.integers(3, 64), max_size=30), min_size=1, max_size=6).filter(
-        any
-    ),
-    min_size=1,
-    max_size=4,
+# Of sources: parts, with the lengths of their records.
+PART = st.lists(st.integers(3, 64), max_size=30)
+PARTS = st.lists(
+    st.lists(PART, min_size=1, max_size=6).filter(any), min_size=1, max_size=4
 )
 
 
@@ -60,22 +59,18 @@ def test_shares_are_reached_within_an_example_and_everywhere_within_a_block(
         times = Counter()
         for path, records, _ in used[name].pieces:
             times.update((path, k) for k in range(records))
-        counts = [
-            times[path, k]
-            for path, records, _ in groups[name].pieces
-            for k in range(records)
-        ]
+        pieces = groups[name].pieces
+        counts = [times[path, k] for path, number, _ in pieces for k in range(number)]
         assert max(counts) - min(counts) <= 1
 
 
 @pytest.fixture
 def sources(tmp_path, monkeypatch):
-    """A source of three and one of six times the prose, in blocks of 20 kB."""
-    monkeypatch.setattr(blocks, "BLOCK_CHARS", 20_000)
-    for name, times in (("news", 3), ("web", 6)):
-        (tmp_path / f"{name}.txt").write_text(
-            (PROSE.replace("the", f"the {name}") + "\n") * times
-        )
+    """A source of two and one of four times the prose, in blocks of 15 kB."""
+    monkeypatch.setattr(blocks, "BLOCK_CHARS", 15_000)
+    for name, times in (("news", 2), ("web", 4)):
+        text = PROSE.replace("the", f"the {name}") + "\n"
+        (tmp_path / f"{name}.txt").write_text(text * times)
     return tmp_path
 
 
@@ -120,11 +115,14 @@ def test_the_card_tells_the_sources_apart(tokenizer, sources):
     assert json.loads((sources / "o/dataset.json").read_text()) == card
     markdown = (sources / "o/dataset.md").read_text()
     assert "| 60.00% | 1." in markdown and "| wanted | passes |" in markdown
-    assert "source news: 60.0% of the training tokens (wanted 60.0%), 1." in "\n".join(
-        cards.summary_lines(card)
+    summary = "\n".join(cards.summary_lines(card))
+    line = (
+        r"source news: (59\.9|60\.[01])% of the training tokens \(wanted 60\.0%\), 1\."
     )
+    assert re.search(line, summary), summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "share"), [(1.0, 1 / 3), (1e9, 1 / 2)])
 def test_a_temperature_evens_sizes(tokenizer, sources, temperature, share):
     inputs = f"news={sources}/news.txt,web={sources}/web.txt"

@@ -14,28 +14,20 @@ from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.tensorflow import fast_forward, packed_blocks
 from tests import tiny
 
-CONFIGS = {
-    "as it is": {},
-    "groups": {"num_hidden_layers": 5, "num_hidden_groups": 2},
-    "inner groups": {"inner_group_num": 2, "num_hidden_groups": 2},
-    "attention shared": {"sharing": "attention"},
-    "ffn shared": {"sharing": "ffn"},
-    "nothing shared": {"sharing": "none"},
-    "own layer norms": {"share_layer_norm": False},
-    "epsilon": {"layer_norm_eps": 0.1},
-    "no projection": {"embedding_size": 12},
-    "projection of equal sizes": {
-        "embedding_size": 12,
-        "embedding_projection": "always",
-    },
-    "group skipped": {
-        "num_hidden_layers": 18,
-        "num_hidden_groups": 14,
-        "group_rule": "original",
-    },
-    "one head": {"num_attention_heads": 1},
-    **{name: {"hidden_act": name} for name in ACTIVATIONS},
-}
+EQUAL = {"embedding_size": 12}
+SKIPPED = {"num_hidden_groups": 14, "group_rule": "original"}
+# Each activation with another way of sharing or of projecting.
+CONFIGS = [
+    {},
+    {"inner_group_num": 2, "num_hidden_groups": 2, "layer_norm_eps": 0.1},
+    {"num_hidden_layers": 18, **SKIPPED},
+    {"hidden_act": "gelu", "num_hidden_layers": 5, "num_hidden_groups": 2},
+    {"hidden_act": "relu", "sharing": "attention", "num_attention_heads": 1},
+    {"hidden_act": "tanh", "sharing": "ffn", **EQUAL},
+    {"hidden_act": "silu", "share_layer_norm": False},
+    {"hidden_act": "linear", "sharing": "none", **EQUAL}
+    | {"embedding_projection": "always"},
+]
 
 
 def make_backbone(changes=None, scale=0.2, **kwargs):
@@ -59,20 +51,28 @@ def make_inputs():
     }
 
 
-def traced(model, forward, **options):
+def assert_close(got, expected, *names, atol=1e-5):
+    """Compares these outputs, or all."""
+    for name in names or expected:
+        np.testing.assert_allclose(got[name], expected[name], atol=atol, err_msg=name)
+
+
+def traced(model, forward):
     """Returns a function that calls the model while the forward stands in for it."""
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in make_inputs()}
-    function = tf.function(
-        lambda inputs: model(inputs, **options), input_signature=[specs]
-    )
+    function = tf.function(lambda inputs: model(inputs), input_signature=[specs])
     with fast_forward.replacing(model, forward):
         function.get_concrete_function()
     return function
 
 
-@pytest.mark.parametrize("case", CONFIGS)
-def test_equals_the_backbone(case):
-    model = make_backbone(CONFIGS[case])
+def test_every_activation_is_compared():
+    assert {c.get("hidden_act", "gelu_new") for c in CONFIGS} == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("changes", CONFIGS, ids=str)
+def test_equals_the_backbone(changes):
+    model = make_backbone(changes)
     forward = fast_forward.choose(model, "float32")
     inputs = make_inputs()
     got, expected = (f(inputs, output_hidden_states=True) for f in (forward, model))
@@ -80,15 +80,12 @@ def test_equals_the_backbone(case):
     states = got.pop("hidden_states"), expected.pop("hidden_states")
     for made, wanted in zip(*states, strict=True):
         np.testing.assert_allclose(made, wanted, atol=1e-5)
-    for name, value in expected.items():
-        np.testing.assert_allclose(got[name], value, atol=1e-5, err_msg=name)
-        assert got[name].shape == value.shape
+    assert_close(got, expected)
+    assert all(got[name].shape == value.shape for name, value in expected.items())
     assert forward(inputs).keys() == model(inputs).keys()
     only = forward(inputs, pooled_only=True)
     assert only.keys() == {"pooled_output"}
-    np.testing.assert_allclose(
-        only["pooled_output"], expected["pooled_output"], atol=1e-5
-    )
+    assert_close(only, expected, "pooled_output")
     assert fast_forward.describe(forward) == "fast"
 
 
@@ -102,10 +99,7 @@ def test_takes_what_the_backbone_takes():
     forward = fast_forward.choose(model, "float32")
     options = {"pooled_only": True, "before_pooler": lambda x: 2.0 * x}
     for given in (inputs, inputs | {"places": tf.constant([1, 9])}):  # not, and left
-        got, expected = forward(given, **options), model(given, **options)
-        np.testing.assert_allclose(
-            got["pooled_output"], expected["pooled_output"], atol=1e-5
-        )
+        assert_close(forward(given, **options), model(given, **options))
 
 
 def test_other_inputs():
@@ -121,9 +115,7 @@ def test_other_inputs():
             model.pad_id = pad_id
             got, expected = forward(given), model(given)
             assert got.keys() == expected.keys() == {"sequence_output"}
-            np.testing.assert_allclose(
-                got["sequence_output"], expected["sequence_output"], atol=1e-5
-            )
+            assert_close(got, expected)
     with pytest.raises(UsageError, match="needs a model with add_pooler=True"):
         forward(inputs, pooled_only=True)
 
@@ -135,8 +127,7 @@ def test_lora_counts():
         layer.enable_lora(2)
         layer.lora_kernel_b.assign(np.ones_like(layer.lora_kernel_b))
     got = fast_forward.choose(model, "float32")(make_inputs())
-    expected = model(make_inputs())["sequence_output"]
-    np.testing.assert_allclose(got["sequence_output"], expected, atol=1e-5)
+    assert_close(got, model(make_inputs()), "sequence_output")
 
 
 @pytest.mark.parametrize(
@@ -216,16 +207,11 @@ def test_the_form_that_is_fused(monkeypatch):
         forward = fast_forward.choose(model, precision)
         graph = traced(model, forward).get_concrete_function().graph
         products = [op for op in graph.get_operations() if op.type == "MatMul"]
-        weights = [
-            op
-            for op in products
-            if op.inputs[1].op.type == "ReadVariableOp"
-            and op.inputs[0].dtype.name == precision
-        ]
+        read = [op for op in products if op.inputs[1].op.type == "ReadVariableOp"]
+        weights = [op for op in read if op.inputs[0].dtype.name == precision]
         assert not any(op.get_attr("transpose_b") for op in weights)
-        followers = [
-            [after.type for after in op.outputs[0].consumers()] for op in weights
-        ]
+        consumers = [op.outputs[0].consumers() for op in weights]
+        followers = [[after.type for after in ops] for ops in consumers]
         found[precision] = [types[0] for types in followers if len(types) == 1]
     # The projection; for two layers query-key-value, output, F1, F2. Before them are
     # the segments, after them the pooler, both Keras's.
@@ -239,13 +225,9 @@ def test_four_axes():
     model = make_backbone()
     inputs = make_inputs()
     forward = fast_forward.choose(model, "float32", max_rank=4)
-    got, expected = forward(inputs), model(inputs)
-    for name, value in expected.items():
-        np.testing.assert_allclose(got[name], value, atol=2e-5)
-    graph = traced(model, forward).get_concrete_function().graph
-    ranks = [
-        tensor.shape.rank for op in graph.get_operations() for tensor in op.outputs
-    ]
+    assert_close(forward(inputs), model(inputs), atol=2e-5)
+    operations = traced(model, forward).get_concrete_function().graph.get_operations()
+    ranks = [tensor.shape.rank for op in operations for tensor in op.outputs]
     assert max(rank for rank in ranks if rank is not None) == 4
 
 
@@ -260,6 +242,6 @@ def test_bfloat16_is_near_float32():
         assert got[name].dtype == tf.float32
         error = np.abs(got[name] - value)
         assert 1e-5 < error.max() < 5e-2, name
-    pooled = forward(inputs, pooled_only=True)["pooled_output"]
-    np.testing.assert_allclose(pooled, expected["pooled_output"], atol=5e-2)
+    pooled = forward(inputs, pooled_only=True)
+    assert_close(pooled, expected, "pooled_output", atol=5e-2)
     assert keras.backend.standardize_dtype(model.word_embeddings.dtype) == "float32"

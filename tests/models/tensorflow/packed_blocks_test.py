@@ -8,21 +8,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.config import ACTIVATIONS
 from albert_tf.export import cpu
 from albert_tf.models.tensorflow import fast_forward, packed_blocks
 from tests import forked
 from tests.models.tensorflow import fast_forward_test
 from tests.models.tensorflow.fast_forward_test import make_inputs
 
-CONFIGS = {
-    "as it is": {},
-    "groups": {"num_hidden_groups": 2},
-    "groups of unequal size": {"num_hidden_layers": 5, "num_hidden_groups": 2},
-    "heads of 16": {"hidden_size": 48, "num_attention_heads": 3},
-    "epsilon": {"layer_norm_eps": 0.1},
-    **{name: {"hidden_act": name} for name in ACTIVATIONS},
-}
+UNEQUAL_GROUPS = {"num_hidden_layers": 5, "num_hidden_groups": 2}
+HEADS_OF_16 = {"hidden_size": 48, "num_attention_heads": 3}
 
 
 def make_backbone(**changes):
@@ -31,7 +24,13 @@ def make_backbone(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "with_mask"), [({}, False), *((c, True) for c in CONFIGS.values())]
+    ("changes", "with_mask"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"hidden_act": "gelu", **UNEQUAL_GROUPS}, True),
+        ({"hidden_act": "relu", "layer_norm_eps": 0.1, **HEADS_OF_16}, True),
+    ],
 )
 def test_equals_keras(changes, with_mask):
     model = make_backbone(**changes)

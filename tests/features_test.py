@@ -2,8 +2,6 @@
 
 import ast
 
-import pytest
-
 from albert_tf import features
 from tests.imports import ROOT, python_files
 
@@ -17,10 +15,6 @@ NAMES -= {features.LABELS, features.PLACES, features.IS_IMPOSSIBLE}
 # Names with another owner that happen to be the same: Hugging Face's inputs, and the
 # arguments of served endpoints.
 EXCEPTIONS = {
-    "benchmarks/finetune_speed.py": {"input_ids"},
-    "benchmarks/serving_peers.py": {"input_ids"},
-    "benchmarks/serving_speed.py": {"token_ids", "segment_ids"},
-    "benchmarks/step_speed.py": {"input_ids"},
     "albert_tf/converters/parity.py": {"input_ids"},
     "albert_tf/converters/tokenizers.py": {"input_ids"},
     "albert_tf/export/choices.py": {"token_ids"},
@@ -29,26 +23,14 @@ EXCEPTIONS = {
 }
 
 
-def spelled(path: str) -> dict[str, int]:
-    """Returns the names that a file has as string literals, with the last line."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return {
-        node.value: node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and node.value in NAMES
-    }
+def spelled(path: str) -> set[str]:
+    """Returns the names that a file has as string literals."""
+    nodes = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    literals = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return {value for value in literals if value in NAMES}
 
 
-PATHS = [
-    path
-    for path in python_files(ROOT)
-    if path.startswith("albert_tf/") and path != "albert_tf/features.py"
-]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_only_features_spells_the_names(path):
-    found = spelled(path)
-    for name in EXCEPTIONS.get(path, ()):
-        assert found.pop(name, None), f"{name} is no longer an exception"
-    assert not found, "use the constants of albert_tf.features"
+def test_only_features_spells_the_names():
+    paths = [path for path in python_files(ROOT) if path.startswith("albert_tf/")]
+    found = {path: spelled(path) for path in paths if path != "albert_tf/features.py"}
+    assert {path: names for path, names in found.items() if names} == EXCEPTIONS

@@ -31,12 +31,14 @@ def folder(tokenizer, tmp_path_factory):
     return path
 
 
-def compiled(model, jit_compile=False):
+def compiled(model, **how):
+    """Compiles a model, eager unless told otherwise: tracing a step takes seconds."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = albert_tf.create_optimizer(
         "adamw", learning_rate=1e-2, num_train_steps=20
     )
-    model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=jit_compile)
+    how = how or {"run_eagerly": True}
+    model.compile(optimizer, loss, metrics=["accuracy"], **how)
     return model
 
 
@@ -100,11 +102,10 @@ def test_fit_takes_texts(folder):
     np.testing.assert_allclose(weights[2], weights[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("chosen", [None, 16])
-def test_a_keras_file_and_a_folder_keep_the_preprocessor(folder, tmp_path, chosen):
+def test_a_keras_file_and_a_folder_keep_the_preprocessor(folder, tmp_path):
     model = compiled(albert_tf.from_pretrained(folder))
-    model.task, length = {"name": "table", "options": {"doc_stride": 9}}, chosen or 24
-    model.preprocessor.max_seq_length = length
+    model.task = {"name": "table", "options": {"doc_stride": 9}}
+    model.preprocessor.max_seq_length = 16
     expected = model.predict(TEXTS, verbose=0)
     model.save(tmp_path / "m.keras")
     model.save_pretrained(tmp_path / "m")
@@ -113,7 +114,7 @@ def test_a_keras_file_and_a_folder_keep_the_preprocessor(folder, tmp_path, chose
         albert_tf.from_pretrained(tmp_path / "m.keras"),
         albert_tf.from_pretrained(tmp_path / "m"),
     ):
-        assert again.preprocessor.max_seq_length == length
+        assert again.preprocessor.max_seq_length == 16
         tokenizer = again.preprocessor.tokenizer
         assert tokenizer.get_config() == model.preprocessor.tokenizer.get_config()
         assert (again.labels, again.task) == (("no", "yes"), model.task)
@@ -151,7 +152,7 @@ def test_labels_as_people_give_them(folder):
         model.evaluate(TEXTS, ["no", "may", "no", "yes"], verbose=0)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     model = albert_tf.from_pretrained(folder)
-    model.compile(loss=loss, jit_compile=False)
+    model.compile(loss=loss, run_eagerly=True)
     one_hot = np.eye(2)[LABELS]
     expected = model.evaluate(TEXTS, one_hot, verbose=0)
     assert model.evaluate(TEXTS, one_hot.tolist(), verbose=0) == expected
@@ -178,6 +179,7 @@ def test_model_checkpoint_continues_in_a_new_process(folder, tmp_path, run_forke
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow",
     reason="Keras gives every input a length of its own",
@@ -197,7 +199,7 @@ def test_export_by_keras(name, tmp_path):
     if name == "AlbertPretrainer":
         x["mask_positions"] = np.array([[1, 2]] * 3, "int32")
     elif name == "AlbertTextClassifier":  # after fit, as in the documentation
-        compiled(model, "auto").fit(x, np.array([0, 1, 0]), verbose=0)
+        compiled(model, jit_compile=False).fit(x, np.array([0, 1, 0]), verbose=0)
     model.export(tmp_path / "e", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "e")
     served = loaded.serve(x)

@@ -69,6 +69,7 @@ def folder(tmp_path_factory, model_folder, records):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES],

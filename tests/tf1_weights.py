@@ -1,4 +1,4 @@
-"""Loads the golden checkpoints of the original into a model, strictly."""
+"""Reads and writes checkpoints as the original does."""
 
 import json
 import os
@@ -51,3 +51,19 @@ def draw_checkpoint(description: pathlib.Path, prefix: str | os.PathLike) -> Non
         session.run(tf.compat.v1.global_variables_initializer())
         saver = tf.compat.v1.train.Saver()
         saver.save(session, os.fspath(prefix), write_meta_graph=False)
+
+
+def save_tensors(prefix: str | os.PathLike, tensors: Mapping) -> None:
+    """Writes a checkpoint as `tf.train.Saver` does."""
+    tf.raw_ops.SaveV2(
+        prefix=os.fspath(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.constant(value) for value in tensors.values()],
+    )
+
+
+def stored_tensors(prefix: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns all tensors of a checkpoint by name."""
+    reader = tf.train.load_checkpoint(os.fspath(prefix))
+    return {k: reader.get_tensor(k) for k in reader.get_variable_to_shape_map()}

@@ -99,6 +99,17 @@ def randomize(model, seed=0):
     return model
 
 
+def load_golden(folder: pathlib.Path) -> tuple[dict, dict[str, np.ndarray]]:
+    """Returns all that transformers computed with a model, and our inputs for it."""
+    stored = dict(np.load(folder / "io.npz"))
+    batch = {
+        "token_ids": stored["in/input_ids"],
+        "segment_ids": stored["in/token_type_ids"],
+        "padding_mask": stored["in/attention_mask"],
+    }
+    return stored, {k: v.astype(np.int32) for k, v in batch.items()}
+
+
 def assert_same_weights(first, second):
     """Compares two models bit for bit, name by name."""
     first, second = weight_names(first), weight_names(second)

@@ -17,8 +17,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 ENCODERS = {
     "groups": {"num_hidden_groups": 2, "num_hidden_layers": 4},
     "attention, square": {"sharing": "attention", "embedding_size": 12},
-    "ffn": {"sharing": "ffn"},
-    "own norms": {"share_layer_norm": False},
+    "ffn, own norms": {"sharing": "ffn", "share_layer_norm": False},
     "bert": {"sharing": "none", "embedding_size": 12, "hidden_act": "gelu"},
     "electra": {"family": "electra", "hidden_act": "gelu"},
 }
@@ -26,8 +25,7 @@ ENCODERS = {
 
 def make_folder(path, head, **changes):
     """A folder of ours with random weights, which are also those of biases."""
-    sizes = {"vocab_size": 41, "num_hidden_layers": 3, **changes}
-    model = randomize(make_model(head, **sizes))
+    model = randomize(make_model(head, vocab_size=41, **changes))
     albert_tf.save_pretrained(model, path)
     return model
 
@@ -79,7 +77,7 @@ def test_the_encoder_is_the_same(kind, tmp_path):
     ],
 )
 def test_heads_that_compute_the_same_are_kept(head, changes, tmp_path):
-    model = make_folder(tmp_path / "ours", head, **changes)
+    model = make_folder(tmp_path / "ours", head, num_hidden_layers=1, **changes)
     ignore = "sbo_head" if head == "span_boundary" else None
     report = convert_checkpoint(
         tmp_path / "ours", tmp_path / "m", "electra", ignore=ignore

@@ -36,9 +36,7 @@ def grown(small, **changes):
 @pytest.mark.parametrize(
     "small, changes",
     [
-        ({}, {}),
         ({}, {"num_hidden_layers": 7}),
-        ({"sharing": "none"}, {"num_hidden_layers": 6}),
         ({"sharing": "none"}, {"num_hidden_layers": 8}),
         ({"sharing": "ffn"}, {"num_hidden_layers": 6, "sharing": "none"}),
         ({}, {"num_hidden_groups": 3}),

@@ -30,6 +30,7 @@ KINDS = {
     "token_classifier": [(("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), None)],
 }
 E_IS_D = {"embedding_size": 12}
+GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 2}
 # Variants of the model, and the formats that have them.
 VARIANTS = {
     "base": ({}, "albert_tf huggingface tf1"),
@@ -38,18 +39,18 @@ VARIANTS = {
         {"sharing": "none", **E_IS_D, "family": "albert"},
         "huggingface",
     ),
-    "groups": ({"num_hidden_groups": 2, "inner_group_num": 2}, "tf1"),
+    "groups": ({**GROUPS, "inner_group_num": 2}, "tf1"),
     "uneven groups": ({"num_hidden_layers": 5, "num_hidden_groups": 3}, "tf1"),
     "E = D": (E_IS_D, "tf1"),
     "relu": ({"hidden_act": "relu"}, "tf1"),
     "nothing shared": ({"sharing": "none"}, "huggingface tf1"),
     "own norms": ({"share_layer_norm": False}, "tf1"),
     "own norms in groups": (
-        {"share_layer_norm": False, "num_hidden_groups": 2, "inner_group_num": 2},
+        {"share_layer_norm": False, **GROUPS, "inner_group_num": 2},
         "albert_tf tf1",
     ),
     "attention": ({"sharing": "attention"}, "albert_tf"),
-    "ffn": ({"sharing": "ffn", "num_hidden_groups": 2}, "albert_tf"),
+    "ffn": ({"sharing": "ffn", **GROUPS}, "albert_tf"),
     "projection": ({**E_IS_D, "embedding_projection": "always"}, "albert_tf"),
 }
 # Heads of variants of the encoder: with and without a layer norm that the original
@@ -69,6 +70,8 @@ def cases():
             own = variant == "BERT" and format == "huggingface"
             if variant != "base" and not own and head not in FEW:
                 continue
+            if head is None and variant != "base" and "norms" not in variant:
+                continue  # the pretrainer has the same encoder
             for kind in kinds if variant == "base" else kinds[:1]:
                 name = "-".join(filter(None, (format, head, variant, kind[1])))
                 yield pytest.param(format, head, variant, *kind, id=name)
@@ -76,7 +79,7 @@ def cases():
 
 @pytest.mark.parametrize(("format", "head", "variant", "labels", "kind"), list(cases()))
 def test_round_trip(tmp_path, format, head, variant, labels, kind):
-    changes = {"num_hidden_layers": 4, **VARIANTS[variant][0]}
+    changes = dict(VARIANTS[variant][0])
     if find(head).has_labels:
         changes["num_labels"] = len(labels or "1")
     model = randomize(make_model(head, vocab_size=41, **changes))

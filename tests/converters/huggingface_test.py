@@ -16,22 +16,12 @@ from albert_tf.converters.huggingface import _labels, name_table
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from tests import tiny
-from tests.tiny import assert_same_weights
+from tests.tiny import assert_same_weights, load_golden
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/hf_tiny"
 PRETRAINING = GOLDEN / "AlbertForPreTraining"
 ANSWERING = GOLDEN / "AlbertForQuestionAnswering"
 CONFIG = tiny.CONFIG.replace(vocab_size=41, num_hidden_layers=4)
-
-
-def load_golden(folder):
-    stored = dict(np.load(folder / "io.npz"))
-    batch = {
-        "token_ids": stored["in/input_ids"],
-        "segment_ids": stored["in/token_type_ids"],
-        "padding_mask": stored["in/attention_mask"],
-    }
-    return stored, {k: v.astype(np.int32) for k, v in batch.items()}
 
 
 @pytest.mark.parametrize("folder", [PRETRAINING, ANSWERING], ids=lambda p: p.name)

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import albert_tf
 from albert_tf.converters import load, tf1
@@ -13,6 +12,7 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
+from tests.tf1_weights import save_tensors, stored_tensors
 from tests.tiny import assert_same_weights, make_model, randomize
 
 CONFIG = tiny.CONFIG.replace(
@@ -104,18 +104,8 @@ def write_original(path, shapes, *, slots=False, **others):
             stored |= {f"{name}/{slot}": value * 0 for slot in ("adam_m", "adam_v")}
         stored["global_step"] = np.int64(7)
     path.mkdir(exist_ok=True)
-    tf.raw_ops.SaveV2(
-        prefix=f"{path}/model.ckpt-7",
-        tensor_names=list(stored),
-        shape_and_slices=[""] * len(stored),
-        tensors=[tf.constant(value) for value in stored.values()],
-    )
+    save_tensors(path / "model.ckpt-7", stored)
     return values
-
-
-def stored_tensors(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {k: reader.get_tensor(k) for k in reader.get_variable_to_shape_map()}
 
 
 def sizes_of(config):
@@ -123,37 +113,29 @@ def sizes_of(config):
     return [getattr(config, name) for name in (*names, "num_hidden_layers")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["tied", "untied", "one net", "masked LM"])
 def test_read_and_written_bit_for_bit(kind, tmp_path):
     values = write_original(tmp_path / "theirs", KINDS[kind], slots=True)
-    head = "masked_lm" if kind == "masked LM" else "discriminator"
+    heads = ["discriminator", "masked_lm"]
+    heads = heads[1:] if kind == "masked LM" else heads
     with load.open_checkpoint(tmp_path / "theirs") as checkpoint:
-        assert checkpoint.head == head and checkpoint.unknown == []
+        assert checkpoint.head == heads[0] and checkpoint.unknown == []
         assert len(checkpoint.dropped) == 2 * len(values) + 1
-    models = {head: albert_tf.from_pretrained(tmp_path / "theirs")}
-    assert sizes_of(models[head].config) == sizes_of(CONFIG)
-    if kind in ("tied", "untied", "one net"):
-        models["masked_lm"] = albert_tf.from_pretrained(
-            tmp_path / "theirs", head="masked_lm"
-        )
-    for head, model in models.items():
-        assert model.untrained_weights == []
-        report = convert_checkpoint(
-            tmp_path / "theirs", tmp_path / head, "albert_tf", head=head
-        )
-        assert max(v["reload"] for v in report.outputs.values()) == 0
-        assert_same_weights(model, albert_tf.from_pretrained(tmp_path / head))
     # As a run leaves them.
-    run = tmp_path / "run"
-    run.mkdir()
-    for head, name in (("discriminator", "model"), ("masked_lm", "generator")):
-        if len(models) == 2:
-            os.rename(tmp_path / head, run / name)
-    source = run if len(models) == 2 else tmp_path / next(iter(models))
+    names, count = ["model", "generator"], 0
+    for head, name in zip(heads, names, strict=False):
+        model = albert_tf.from_pretrained(tmp_path / "theirs", head=head)
+        assert model.untrained_weights == []
+        count += len(weight_names(model))
+        assert name != "model" or sizes_of(model.config) == sizes_of(CONFIG)
+        given = {"head": head, "verify": "none"}
+        convert_checkpoint(tmp_path / "theirs", tmp_path / name, "albert_tf", **given)
+        assert_same_weights(model, albert_tf.from_pretrained(tmp_path / name))
+    source = tmp_path if len(heads) == 2 else tmp_path / "model"
     report = convert_checkpoint(source, tmp_path / "back", "tf1")
-    assert len(report.matched) == sum(len(weight_names(m)) for m in models.values())
+    assert len(report.matched) == count
     assert max(v["reload"] for v in report.outputs.values()) == 0
-    assert ("generator/logits" in report.outputs) == (len(models) == 2)
+    assert ("generator/logits" in report.outputs) == (len(heads) == 2)
     back = stored_tensors(tmp_path / "back" / tf1.PREFIX)
     assert back.keys() == values.keys()
     for name, value in values.items():

@@ -17,7 +17,7 @@ from albert_tf.heads import HEADS
 from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
 from albert_tf.objectives.terms import cross_entropy
 from tests import tiny
-from tests.tf1_weights import golden_batch
+from tests.tf1_weights import golden_batch, save_tensors, stored_tensors
 from tests.tiny import assert_same_weights, randomize
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -29,24 +29,10 @@ ORIGINAL = AlbertConfig.from_json(BASE / "albert_config.json")
 CONFIG = tiny.CONFIG.replace(vocab_size=41, num_hidden_layers=4)
 
 
-def save_tf1(prefix, tensors):
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=[tf.constant(value) for value in tensors.values()],
-    )
-
-
 def write_folder(path, tensors, name="model.ckpt"):
     """Writes a checkpoint next to the original's config."""
     shutil.copy(BASE / "albert_config.json", path)
-    save_tf1(path / name, tensors)
-
-
-def stored_tensors(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {k: reader.get_tensor(k) for k in reader.get_variable_to_shape_map()}
+    save_tensors(path / name, tensors)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +65,7 @@ def test_optimizer_slots_and_counters_are_left_out(prefix, tmp_path):
         f"{k}/{kind}": v for k, v in tensors.items() for kind in ("adam_m", "adam_v")
     }
     slots["global_step"] = np.int64(125000)
-    save_tf1(tmp_path / "model.ckpt", tensors | slots)
+    save_tensors(tmp_path / "model.ckpt", tensors | slots)
     with load.open_checkpoint(tmp_path) as checkpoint:
         assert checkpoint.dropped == sorted(slots)
         assert checkpoint.unknown == []
@@ -104,7 +90,7 @@ def test_hub_export_has_no_sentence_order(tmp_path):
     shutil.copy(BASE / "albert_config.json", tmp_path / "assets")
     tensors = stored_tensors(PREFIX)
     tensors = {k: v for k, v in tensors.items() if "seq_relationship" not in k}
-    save_tf1(tmp_path / "variables/variables", tensors)
+    save_tensors(tmp_path / "variables/variables", tensors)
     model = albert_tf.from_pretrained(tmp_path, head="auto")
     assert isinstance(model, albert_tf.AlbertMaskedLM)
     assert model.untrained_weights == []
@@ -120,11 +106,11 @@ def test_hub_export_without_config_is_recognized_by_its_sizes(tmp_path):
         "bert/embeddings/word_embeddings": np.zeros((30000, 128), np.float32),
         f"{block}/kernel": np.zeros((768, 3072), np.float32),
     }
-    save_tf1(tmp_path / "variables/variables", tensors)
+    save_tensors(tmp_path / "variables/variables", tensors)
     with load.open_checkpoint(tmp_path) as checkpoint:
         assert checkpoint.config == AlbertConfig.from_preset("albert_base_v2")
     tensors[f"{block}/kernel"] = np.zeros((70, 30), np.float32)
-    save_tf1(tmp_path / "variables/variables", tensors)
+    save_tensors(tmp_path / "variables/variables", tensors)
     with pytest.raises(DataError, match=r"no albert_config\.json"):
         albert_tf.from_pretrained(tmp_path, head=None)
 
@@ -245,7 +231,7 @@ def test_other_head_is_refused_unless_not_asked_for(tmp_path):
     assert albert_tf.from_pretrained(tmp_path, head="auto", ignore="^start_logits")
     assert albert_tf.from_pretrained(tmp_path, head="masked_lm")
     tensors["bert/encoder/extra/kernel"] = np.zeros((32, 1), np.float32)
-    save_tf1(tmp_path / "model.ckpt", tensors)
+    save_tensors(tmp_path / "model.ckpt", tensors)
     with pytest.raises(DataError, match="unknown tensor bert/encoder/extra/kernel"):
         albert_tf.from_pretrained(tmp_path, head=None)
 
@@ -310,7 +296,7 @@ def test_own_layer_norms_are_told_apart_by_the_order_of_their_numbers(
 
     tensors = {renumbered(k): v for k, v in stored_tensors(prefix).items()}
     assert len(tensors.keys() - stored_tensors(prefix).keys()) >= 8
-    save_tf1(prefix, tensors)
+    save_tensors(prefix, tensors)
     assert_same_weights(model, albert_tf.from_pretrained(tmp_path / "m", head="auto"))
 
 

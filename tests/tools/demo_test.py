@@ -2,6 +2,7 @@
 
 import pathlib
 
+from albert_tf.tasks import docstring_topics
 from tests.commands import run_command
 
 DEMO = str(pathlib.Path(__file__).parents[2] / "tools/demo.py")
@@ -14,7 +15,8 @@ def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_failing_step_is_one_line(tmp_path, capfd):
+def test_failing_step_is_one_line(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(docstring_topics, "write_topic_tables", lambda *_: None)
     given = {"output_dir": tmp_path / "out", "input_file": "nowhere.txt"}
     done = run_command(DEMO, **given)
     assert done.code == 1 and "failed with exit code 1" in done.error

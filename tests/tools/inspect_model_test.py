@@ -26,6 +26,7 @@ def test_the_file_hides_no_module_of_python(run_python):
     assert not names & {*run_python("-c", code).stdout.split()}
 
 
+@pytest.mark.slow
 def test_a_folder_of_two_models(run_inspect, tmp_path, model_folder):
     models = [model_folder("masked_lm"), model_folder("text_classifier")]
     done = run_inspect(*models, "--output_dir=out", "--layers=2")

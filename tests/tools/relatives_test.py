@@ -26,6 +26,7 @@ from tests.training.runs import family as examples
 # RoBERTa's order, in which padding is 1.
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SIZES = {"max_position_embeddings": 64, "sharing": "none", "hidden_act": "gelu"}
+SIZES["num_hidden_layers"] = 1
 BERT = {**SIZES, "vocab_size": 1000}
 ROBERTA = {"type_vocab_size": 1, "position_offset": 2, "layer_norm_eps": 1e-5}
 FAMILIES = {
@@ -45,7 +46,7 @@ def tokenizer_of(name):
 
 
 @pytest.fixture(scope="module")
-def start(request, tmp_path_factory):
+def start(tmp_path_factory):
     """Returns the folder that a family's fine-tuning starts from, in its own format."""
 
     @functools.cache
@@ -139,9 +140,8 @@ CHECKS = {
     "choices": check_choices,
     "spans": check_spans,
 }
-# The others show the same, and take long.
-FEW = [("roberta", "choices"), ("roberta", "spans"), ("electra", "texts")]
-FEW += [("bert", "words")]
+# The others take long; tests/export has choices and masks of byte-level BPE.
+FEW = [("roberta", "spans"), ("electra", "texts")]
 
 
 @pytest.mark.slow
@@ -171,14 +171,8 @@ def test_fine_tuned_models(start, tmp_path, name, task):
     CHECKS[task](model, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "roberta",
-        *(pytest.param(x, marks=pytest.mark.broad) for x in ("electra", "bert")),
-    ],
-)
+@pytest.mark.broad  # as the others
+@pytest.mark.parametrize("name", FAMILIES)
 def test_masks_and_vectors(start, tmp_path, name):
     model = start(name)
     texts = ["a [MASK] day in [MASK]", "[MASK]"]

@@ -60,9 +60,9 @@ def test_few_programs_serve_any_number_of_rows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rule", ["layers:1", "entropy:1.09", "entropy:9", "patience:1"]
+    ("rule", "rows"),
+    [("layers:1", 1), ("entropy:1.09", 5), ("entropy:9", 5), ("patience:1", 5)],
 )
-@pytest.mark.parametrize("rows", [1, 5])
 def test_rows_that_leave_early(rule, rows):
     """Perhaps all of them, before the last layer."""
     model = exits.make_model(num_labels=3)
@@ -92,14 +92,14 @@ def test_masks_are_filled_by_few_programs(monkeypatch):
             assert a["score"] == pytest.approx(b["score"], rel=1e-4)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled"])
-def test_vectors_do_not_depend_on_the_batch(pooling):
+def test_vectors_do_not_depend_on_the_batch():
     model = make_model(None, vocab_size=30_000, max_position_embeddings=80)
     embed = Embedder(model, albert_tf.AlbertTokenizer(SPIECE))
     texts = ["One.", "Two cats sat on the mat.", " ".join(["again"] * 70)]
-    together = embed(texts, pooling=pooling)
-    alone = [embed(text, pooling=pooling) for text in texts]
-    np.testing.assert_allclose(together, alone, atol=1e-5)
+    for pooling in ("mean", "cls", "pooled"):
+        together = embed(texts, pooling=pooling)
+        alone = [embed(text, pooling=pooling) for text in texts]
+        np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_exports_are_refused_in_one_line(tmp_path):

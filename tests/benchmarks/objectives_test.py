@@ -122,7 +122,7 @@ def study(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 def test_a_small_study(study, monkeypatch):
     in_process(monkeypatch, objectives)
     monkeypatch.setattr(objectives, "_FIRST", 1.5)  # one model is at both budgets

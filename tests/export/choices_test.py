@@ -62,9 +62,12 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_equals_python(race, signatures):
+    names = {"serving_default", "counted", "tokens", "embed", "embed_layer"}
+    assert signatures.keys() == names
     check(race, signatures, *map(list, zip(*QUESTIONS, strict=True)))
-    for context, question, choices in QUESTIONS:
+    for context, question, choices in QUESTIONS[1:3]:
         check(race, signatures, [context], [question], [choices])
 
 
@@ -77,7 +80,7 @@ def test_without_a_task_and_byte_bpe(byte_bpe):
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("a _.\0Σ\n"))
 
 
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=15)
 @hypothesis.given(
     st.lists(st.tuples(TEXT, TEXT, st.lists(TEXT, min_size=1)), min_size=1, max_size=3)
 )
@@ -104,7 +107,7 @@ def test_tokens(race, signatures, tokenizer):
     assert got.keys() == {"probabilities", "logits", "index"}
 
 
-def test_a_bad_row_does_not_harm_its_mates(race, signatures, monkeypatch):
+def test_a_bad_row_does_not_harm_its_mates(race, signatures):
     huge = [b"_" * 300_000, b"word " * 100_000, b"\xff" * 100_000, b""]
     good = [b"Anna has _ .", b"a dog", b"b"]
     rows = [good, *([text] * 3 for text in huge), good]

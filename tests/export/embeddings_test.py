@@ -49,6 +49,7 @@ def test_embed_equals_python(ask, embed):
         np.testing.assert_allclose(value, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     st.lists(

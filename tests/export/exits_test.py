@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import manifest
+from albert_tf.export import manifest, warmup
 from albert_tf.export.export_settings import ExportSettings
 from albert_tf.export.saved_model import export_saved_model, find_exits, read_exits
 from albert_tf.export.signatures import make_signatures
@@ -21,9 +21,9 @@ from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.tensorflow import fast_forward
 from tests import exits
 from tests.export import c_api, heads
-from tests.export.c_api_test import assert_as_python
 
 TEXTS = ["I loved it!", "", "a\0b", "The 1990, café's " * 30, "x", "y z"]
+BYTES = np.array([text.encode() for text in TEXTS], object)
 PAIRS = ["no", "yes " * 9, "", "a", "b", "c"]
 
 
@@ -50,18 +50,16 @@ def folder(model, tokenizer, tmp_path_factory):
         exit="patience:1",
         exits_curve=file,
         version=1,
-        warmup_batch_sizes=(2,),
+        warmup_batch_sizes=(),
     )
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 @pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
-def test_in_the_c_library(folder):
-    """Every signature answers as in Python; a bad depth is refused, and no more."""
-    requests = heads.requests_of(folder)
-    texts = np.array([b"a", b"b", b"c"], object)
-    elastic = [
-        ("elastic", {"text": texts, "num_layers": np.array(layers, kind)})
+def test_in_the_c_library(folder, model, tokenizer):
+    """The answers are Python's; a bad depth is refused, and no more."""
+    requests = [
+        ("elastic", {"text": BYTES[:3], "num_layers": np.array(layers, kind)})
         for layers, kind in (
             *(([n, 1, 1], np.int32) for n in (0, 99)),
             ([[1, 1, 1]], np.int32),
@@ -70,16 +68,19 @@ def test_in_the_c_library(folder):
             ([1, 4, 3], np.int32),
         )
     ]
-    answers, _, imported = c_api.ask(folder, [*requests.items(), *elastic])
-    assert not imported and {"elastic", "elastic_pair"} <= requests.keys()
-    refused = answers[-6:-1]
+    requests.append(("serving_default", {"text": BYTES}))
+    (*refused, elastic, default), _, imported = c_api.ask(folder, requests)
+    assert not imported
     assert all(error.code == c_api.INVALID_ARGUMENT for error in refused)
     for error in refused[:2]:
         assert "num_layers: from 1 to 4, received" in str(error)
-    good = [*requests.items(), elastic[-1]]
-    loaded = tf.saved_model.load(folder)
-    for (name, inputs), answer in zip(good, [*answers[:-6], answers[-1]], strict=True):
-        assert_as_python(loaded.signatures[name], inputs, answer)
+    every = exits.every_logit(model, TextInputs(tokenizer, 24)(tf.constant(TEXTS)))
+    expected = every[[0, 1, 2], [0, 3, 2]]
+    np.testing.assert_allclose(elastic["logits"], expected, rtol=1e-5, atol=1e-5)
+    assert elastic["num_layers"].tolist() == [1, 4, 3]
+    classify = Classifier(model, tokenizer, exit="patience:1")
+    np.testing.assert_allclose(default["logits"], classify.logits(TEXTS), atol=1e-5)
+    assert default["num_layers"].tolist() == classify.num_layers(TEXTS).tolist()
     content = manifest.verify(folder)
     assert content["exit"] == "patience:1" and content["forward"] == "fast"
     names = {"text": "string [None]", "num_layers": "int32 [None]"}
@@ -154,11 +155,18 @@ def test_each_text_has_its_own_depth(unsaved, model, tokenizer, depths):
         np.testing.assert_allclose(found["logits"], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("layers", [[0, 1], [1, 5], [99, 1], [-1, 1]])
-def test_depths_out_of_range(unsaved, layers):
+def test_depths_out_of_range(unsaved):
     message = "num_layers: from 1 to 4, received"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        call(unsaved, "elastic", text=["a", "b"], num_layers=np.int32(layers))
+    for layers in ([0, 1], [1, 5], [99, 1], [-1, 1]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            call(unsaved, "elastic", text=["a", "b"], num_layers=np.int32(layers))
+
+
+def test_the_warm_up_requests_are_answered(unsaved, model):
+    requests = dict(warmup.make_requests(model, unsaved, 24, [2]))
+    for name in ("elastic", "elastic_pair"):
+        found = call(unsaved, name, **requests[name])
+        assert found["num_layers"].tolist() == requests[name]["num_layers"].tolist()
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs, specs_of
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.masked_lm import AlbertMaskedLM, AlbertPretrainer
-from tests import tiny
+from tests.tiny import tiny_config
 
+CONFIG = tiny_config(num_hidden_layers=1)
 K = 3
 
 
@@ -36,10 +37,10 @@ def both(request):
     """`FillMask` and what is served, for one kind of tokenizer."""
     if request.param == "byte_bpe":
         tokenizer = request.getfixturevalue("byte_bpe")
-        model = AlbertMaskedLM(tiny.CONFIG, seed=1)
+        model = AlbertMaskedLM(CONFIG, seed=1)
     else:
         tokenizer = request.getfixturevalue("tokenizer")
-        model = AlbertPretrainer(tiny.CONFIG, seed=1)
+        model = AlbertPretrainer(CONFIG, seed=1)
     return FillMask(model, tokenizer), _serve(model, tokenizer)
 
 
@@ -122,7 +123,7 @@ def test_bytes_that_are_not_utf_8(both):
 
 
 def test_many_masks_are_answered_in_groups(tokenizer, monkeypatch):
-    model = AlbertMaskedLM(tiny.CONFIG, seed=1)
+    model = AlbertMaskedLM(CONFIG, seed=1)
     texts = ["[MASK] a [MASK] b [MASK]", "", "c [MASK] [MASK]"]
     whole = _serve(model, tokenizer, traced=False)(texts)
     monkeypatch.setattr(signatures, "_MASKS_AT_A_TIME", 2)
@@ -135,7 +136,7 @@ def test_many_masks_are_answered_in_groups(tokenizer, monkeypatch):
 def test_texts_beyond_the_bounds_are_refused(tokenizer, monkeypatch):
     monkeypatch.setattr(text_inputs, "MAX_RAW_BYTES", 200)
     monkeypatch.setattr(text_inputs, "MAX_TEXT_BYTES", 50)
-    model = AlbertMaskedLM(tiny.CONFIG, seed=1)
+    model = AlbertMaskedLM(CONFIG, seed=1)
     serve = _serve(model, tokenizer, traced=False)
     # Few tokens all the same: an unknown word, and blanks that are collapsed.
     word, blanks = "☃" * 20 + " [MASK]", "[MASK]" + " " * 200
@@ -154,7 +155,7 @@ def test_the_warm_up_request_fills_a_row(both):
 
 
 def test_top_k_is_checked(tokenizer):
-    model = AlbertMaskedLM(tiny.CONFIG, seed=1)
+    model = AlbertMaskedLM(CONFIG, seed=1)
     for top_k in (0, 30001):
         with pytest.raises(UsageError, match=f"1 to 30000, received {top_k}"):
             make_signatures(model, TextInputs(tokenizer, 24), top_k=top_k)

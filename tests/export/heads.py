@@ -43,7 +43,9 @@ def make_model(name: str | None) -> keras.Model:
     """Returns a model of a head as after fine-tuning; None is the encoder alone."""
     labels = {"text_classifier": LABELS, "token_classifier": TAGS}.get(name)
     sizes = {} if labels is None else {"num_labels": len(labels)}
-    model = heads.find(name).load_class()(tiny.CONFIG, seed=5, **sizes)
+    # What several layers share is stored once: one head with them is enough.
+    sizes |= {} if name == "text_classifier" else {"num_hidden_layers": 1}
+    model = tiny.make_model(name, **sizes)
     if labels is not None:
         model.labels = labels
     if labels is TAGS:

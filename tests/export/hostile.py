@@ -106,19 +106,11 @@ def _good_tokens(rng):
     return _tokens(rng), True
 
 
-def _ids_out_of_range(rng):
-    value = rng.choice([-1, VOCAB_SIZE, 2**31 - 1, -(2**31)])
-    return _tokens(rng, token_ids=_replaced(value)), False
-
-
-def _segments_out_of_range(rng):
-    value = rng.choice([-1, 2, 2**31 - 1])
-    return _tokens(rng, segment_ids=_replaced(value)), False
-
-
-def _lengths_beyond_the_row(rng):
-    value = rng.choice([0, -1, COLUMNS + 1, 2**31 - 1, -(2**31)])
-    return _tokens(rng, lengths=_replaced(value)), False
+def _out_of_range(rng):
+    bad = {"token_ids": VOCAB_SIZE, "segment_ids": 2, "lengths": COLUMNS + 1}
+    name, first = rng.choice([*bad.items(), ("lengths", 0)])
+    value = rng.choice([-1, first, 2**31 - 1, -(2**31)])
+    return _tokens(rng, **{name: _replaced(value)}), False
 
 
 def _numbers_of_another_rank(rng):
@@ -147,9 +139,9 @@ _KINDS = (
     _unequal_pairs,
     _no_rows,
     _good_tokens,
-    _ids_out_of_range,
-    _segments_out_of_range,
-    _lengths_beyond_the_row,
+    _out_of_range,
+    _out_of_range,
+    _out_of_range,
     _numbers_of_another_rank,
     _numbers_of_another_shape,
     _too_many_columns,

@@ -12,19 +12,16 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import cpu, manifest
-from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export import cpu, manifest, saved_model
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.storage import files
-from albert_tf.text.wordpiece import WordPieceTokenizer
 from tests import tiny
 from tests.export import heads
-
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tokenization/strings.json"
-STRINGS = [item["text"] for item in json.loads(GOLDEN.read_text())]
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +96,11 @@ def test_tokens_preprocess_classify(ask, loaded, classify, tokenizer):
 def test_a_batch_padded_by_the_server(loaded, classify, tokenizer):
     # A server that merges requests repeats the first element of a matrix.
     row = [tokenizer.cls_id, *tokenizer.encode("hello world"), tokenizer.sep_id]
-    padded = row + [row[0]] * 7
-    got = loaded.signatures["tokens"](
-        token_ids=tf.constant([padded]),
-        lengths=tf.constant([len(row)]),
-        segment_ids=tf.ones_like([padded]) - 1,
-    )
-    np.testing.assert_allclose(
-        got["logits"], classify.logits(["hello world"]), atol=1e-5
-    )
+    padded = tf.constant([row + [row[0]] * 7])
+    tokens = {"token_ids": padded, "segment_ids": padded * 0}
+    got = loaded.signatures["tokens"](lengths=tf.constant([len(row)]), **tokens)
+    expected = classify.logits(["hello world"])
+    np.testing.assert_allclose(got["logits"], expected, atol=1e-5)
 
 
 def test_batch_of_none_and_padding_changes_nothing(ask):
@@ -136,22 +129,21 @@ BAD_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_TEXTS)
-def test_bad_texts(ask, tokenizer, case):
-    text, same_as = BAD_TEXTS[case]
+def test_bad_texts(ask, tokenizer):
     good = "a good film"
-    got = ask([good, text, good], "preprocess")
-    probabilities = ask([good, text, good])["probabilities"]
+    texts = [good, *(text for text, _ in BAD_TEXTS.values()), good]
+    got = ask(texts, "preprocess")
+    probabilities = ask(texts)["probabilities"]
     assert np.isfinite(probabilities).all()
     # The neighbours are answered as if they had been asked alone.
-    np.testing.assert_allclose(
-        probabilities[[0, 2]], ask([good, good])["probabilities"], atol=1e-6
-    )
-    ids = got["token_ids"][1][got["padding_mask"][1] == 1].tolist()
-    expected = tokenizer.encode(text if same_as is None else same_as)
-    assert ids == [tokenizer.cls_id, *expected[:22], tokenizer.sep_id]
+    alone = ask([good, good])["probabilities"]
+    np.testing.assert_allclose(probabilities[[0, -1]], alone, atol=1e-6)
     specials = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
-    assert not specials & set(ids[1:-1])
+    for row, (case, (text, same_as)) in enumerate(BAD_TEXTS.items(), start=1):
+        ids = got["token_ids"][row][got["padding_mask"][row] == 1].tolist()
+        expected = tokenizer.encode(text if same_as is None else same_as)
+        assert ids == [tokenizer.cls_id, *expected[:22], tokenizer.sep_id], case
+        assert not specials & set(ids[1:-1]), case
 
 
 @pytest.mark.parametrize(
@@ -201,49 +193,29 @@ def test_no_path_of_this_machine(folder):
         assert path.encode() not in data
 
 
-_NUMBERS = {"token_ids", "lengths", "segment_ids", "layer", "num_words", "num_choices"}
-_EMBEDDINGS = {"embed", "embed_layer"}
-_MANIFESTS = {
-    "text_classifier": (
-        {"kind": "AlbertTextClassifier", "labels": heads.LABELS, "max_seq_length": 24},
-        {"serving_default", "pair", "tokens", "preprocess", "classify"},
-    ),
-    "token_classifier": (
-        {"labels": heads.TAGS, "max_seq_length": heads.TAGS_LENGTH},
-        {"serving_default", "tag", "words", "tokens"},
-    ),
-    "multiple_choice": (
-        {"max_seq_length": 20, "max_qa_length": 9, "fills_blanks": True},
-        {"serving_default", "counted", "tokens"},
-    ),
-}
+TOKENS = {"serving_default", "pair", "tokens", "preprocess", "embed", "embed_layer"}
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        pytest.param(head, marks=[] if head == "text_classifier" else pytest.mark.slow)
-        for head in _MANIFESTS
-    ],
-)
-def test_manifest(head, exported):
-    folder = pathlib.Path(exported(head))
+def specs(**ranks):
+    """Returns inputs as a manifest describes them."""
+    strings = {"text", "text_pair", "inputs", "words", "context", "question", "choices"}
+    kinds = {name: "string" if name in strings else "int32" for name in ranks}
+    return {name: f"{kinds[name]} {[None] * rank}" for name, rank in ranks.items()}
+
+
+def test_manifest(folder):
     found = json.loads((folder / manifest.FILE).read_text())
     listed = files.digests_of(folder)
     del listed[manifest.FILE]
     assert found["files"] == listed
     assert manifest.verify(folder) == found
-    expected, names = _MANIFESTS[head]
-    assert found.items() >= {"precision": "float32", "forward": "fast"}.items()
+    expected = {"precision": "float32", "forward": "fast", "labels": heads.LABELS}
+    expected |= {"kind": "AlbertTextClassifier", "max_seq_length": 24}
     assert {name: found[name] for name in expected} == expected
-    assert found["signatures"].keys() == names | _EMBEDDINGS
+    assert found["signatures"].keys() == TOKENS | {"classify"}
     inputs = {k: v for one in found["signatures"].values() for k, v in one.items()}
-    ranks = {"choices": 2, "words": 2, "token_ids": 2, "segment_ids": 2}
-    if head == "multiple_choice":
-        ranks |= {"token_ids": 3, "segment_ids": 3, "lengths": 2}
-    for name, spec in inputs.items():
-        kind = "int32" if name in _NUMBERS else "string"
-        assert spec == f"{kind} {[None] * ranks.get(name, 1)}"
+    texts = specs(text=1, text_pair=1, inputs=1, layer=1)
+    assert inputs == texts | specs(token_ids=2, segment_ids=2, lengths=1)
 
 
 def test_every_weight_is_stored_once(folder, classify):
@@ -252,24 +224,55 @@ def test_every_weight_is_stored_once(folder, classify):
     assert sum(sizes) == classify.model.count_params()
 
 
+@pytest.fixture
+def export_one(monkeypatch, tokenizer, tmp_path):
+    """Exports a model with one of its signatures, in a part of the time."""
+
+    def export(model, name, **options):
+        make = lambda *given: {name: make_signatures(*given)[name]}  # noqa: E731
+        monkeypatch.setattr(saved_model, "make_signatures", make)
+        path = tmp_path / "m"
+        saved_model.export_saved_model(model, path, tokenizer=tokenizer, **options)
+        return str(path), json.loads((path / manifest.FILE).read_text())
+
+    return export
+
+
 @pytest.mark.slow
-def test_bfloat16(classify, tokenizer, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("head", "name", "inputs", "expected"),
+    [
+        (
+            "token_classifier",
+            "words",
+            specs(words=2, num_words=1),
+            {"labels": heads.TAGS, "max_seq_length": heads.TAGS_LENGTH},
+        ),
+        (
+            "multiple_choice",
+            "counted",
+            specs(context=1, question=1, choices=2, num_choices=1),
+            {"max_seq_length": 20, "max_qa_length": 9, "fills_blanks": True},
+        ),
+    ],
+)
+def test_the_manifest_of_other_heads(head, name, inputs, expected, export_one):
+    _, found = export_one(heads.make_model(head), name, warmup_batch_sizes=())
+    assert found["signatures"] == {name: inputs}
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.slow
+def test_bfloat16(classify, export_one, monkeypatch):
     monkeypatch.setattr(cpu, "flags", lambda: frozenset({"avx512f", "amx_bf16"}))
-    made = export_saved_model(
-        classify.model,
-        tmp_path / "m",
-        tokenizer=tokenizer,
-        warmup_batch_sizes=(1,),
-        precision="bfloat16",
-    )
-    found = json.loads(pathlib.Path(made, manifest.FILE).read_text())
+    options = {"warmup_batch_sizes": (1,), "precision": "bfloat16"}
+    made, found = export_one(classify.model, "serving_default", **options)
     assert (found["precision"], found["forward"]) == ("bfloat16", "fast")
     reader = tf.train.load_checkpoint(f"{made}/variables/variables")
     types = reader.get_variable_to_dtype_map().values()
     # For one shared block: the projection, query-key-value, output and both of the
-    # feed-forward, each with a bias; for its packed form, four biases and two layer
-    # norms.
-    assert sum(dtype == tf.bfloat16 for dtype in types) == 10 + 4 + 2 * 2
+    # feed-forward, each with a bias.
+    assert sum(dtype == tf.bfloat16 for dtype in types) == 10
     served = tf.saved_model.load(made).signatures["serving_default"]
     got = served(text=tf.constant(TEXTS))["logits"].numpy()
     error = np.abs(got - classify.logits(TEXTS)).max()
@@ -277,13 +280,10 @@ def test_bfloat16(classify, tokenizer, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_another_dtype_is_left_to_keras(classify, tokenizer, tmp_path):
+def test_another_dtype_is_left_to_keras(classify, tokenizer, export_one):
     model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, dtype="mixed_bfloat16")
     model.set_weights(classify.model.get_weights())
-    made = export_saved_model(
-        model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=()
-    )
-    found = json.loads(pathlib.Path(made, manifest.FILE).read_text())
+    made, found = export_one(model, "serving_default", warmup_batch_sizes=())
     assert (found["precision"], found["forward"]) == ("float32", "keras")
     got = tf.saved_model.load(made).signatures["serving_default"](text=["a cat"])
     expected = Classifier(model, tokenizer, heads.LABELS).logits(["a cat"])
@@ -307,9 +307,9 @@ print(json.dumps({
 """
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 def test_clean_process(folder, classify, tmp_path):
-    """Neither this package nor Keras is needed, or imported."""
+    """Neither this package nor Keras is needed, nor in the C library (c_api_test)."""
     result = subprocess.run(
         [sys.executable, "-c", _CLEAN_PROCESS, folder, json.dumps(TEXTS)],
         capture_output=True,
@@ -326,28 +326,26 @@ def test_clean_process(folder, classify, tmp_path):
 
 def test_an_encoder_alone(tokenizer):
     signatures = heads.functions_of(Embedder(heads.make_model(None), tokenizer), 24)
-    names = {"serving_default", "pair", "tokens", "preprocess"}
-    assert signatures.keys() == names | _EMBEDDINGS
+    assert signatures.keys() == TOKENS
     got = signatures["serving_default"](text=tf.constant(["a cat", "b"]))
     assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
 
 
-@pytest.mark.slow
-def test_pretraining(exported):
-    loaded = tf.saved_model.load(exported("pretraining"))
-    got = loaded.signatures["serving_default"](text=tf.constant(["a cat", "b"]))
-    assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
-    assert "classify" not in loaded.signatures and "fill_mask" in loaded.signatures
+def test_pretraining(tokenizer):
     model = heads.make_model("pretraining")
+    signatures = make_signatures(model, TextInputs(tokenizer, 24))
+    got = signatures["serving_default"](text=tf.constant(["a cat", "b"]))
+    assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
+    assert "classify" not in signatures and "fill_mask" in signatures
     tokens = {"token_ids": [[2, 4, 3]], "segment_ids": [[0, 0, 0]]}
     inputs = {k: tf.constant(v) for k, v in tokens.items()}
     inputs["mask_positions"] = tf.constant([[1]])
-    got = loaded.signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
+    got = signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
     expected = model(inputs)["mlm_logits"]
     np.testing.assert_allclose(got["logits"], expected, atol=1e-5)
     inputs["mask_positions"] = tf.constant([[3]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="mask_positions: from 0"):
-        loaded.signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
+        signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
 
 
 def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
@@ -378,31 +376,15 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
     ):
         given = {"model": classify.model, "path": tmp_path / "m", **changes}
         with pytest.raises(UsageError, match=message):
-            export_saved_model(**given, tokenizer=tokenizer)
+            saved_model.export_saved_model(**given, tokenizer=tokenizer)
     assert sorted(folder.rglob("*")) == before
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
+def test_a_failure_leaves_nothing(export_one, tmp_path):
     model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
     model.classifier.bias.assign([np.nan, 0, 0])
     with pytest.raises(DataError, match="NaN or infinity; check the model's weights"):
-        export_saved_model(
-            model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=(1,)
-        )
+        export_one(model, "serving_default", warmup_batch_sizes=(1,))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece"])
-def test_other_tokenizers_take_strings_too(kind, byte_bpe):
-    tokenizer = byte_bpe
-    if kind == "wordpiece":
-        tokenizer = WordPieceTokenizer(tiny.GOLDEN / "wordpiece/vocab.txt")
-    model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
-    classify = Classifier(model, tokenizer, heads.LABELS)
-    served = heads.functions_of(classify, 24)["serving_default"]
-    texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *STRINGS[:20]]
-    got = served(text=tf.constant(texts))["logits"].numpy()
-    np.testing.assert_allclose(got, classify.logits(texts), atol=1e-5)

@@ -83,8 +83,10 @@ def check_words(find, signatures, words):
 
 
 def test_equals_python(find, signatures):
+    names = {"serving_default", "tag", "words", "tokens", "embed", "embed_layer"}
+    assert signatures.keys() == names
     check(find, signatures, TEXTS)
-    for text in TEXTS:
+    for text in TEXTS[1:3]:
         check(find, signatures, [text])
     check_words(find, signatures, [["a", "", "\u0301", " b c "], [], ["w" * 5000]])
     assert len({row["entity"] for row in find(TEXTS[0], aggregate=False)}) > 1
@@ -93,13 +95,13 @@ def test_equals_python(find, signatures):
 CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("aB .,-\0\n€")
 
 
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=15)
 @hypothesis.given(st.lists(st.text(CHARACTERS), min_size=1, max_size=4))
 def test_any_text_equals_python(find, signatures, texts):
     check(find, signatures, texts)
 
 
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=15)
 @hypothesis.given(st.binary(max_size=12))
 @hypothesis.example(b"a\xff\xfeb \xc3(\xe2\x82 x \xf0\x9f\x98 \xed\xa0\x80 \xc0\xaf y")
 def test_any_bytes_equal_python(find, signatures, text):

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-import uuid
 
 import pytest
 import tensorflow as tf
@@ -58,11 +57,8 @@ def test_what_was_exported(folder):
     ]
 
 
-@pytest.mark.parametrize("scheme", ["file", "ram"])
-def test_in_a_bucket(scheme, tmp_path):
-    base = f"file://{tmp_path}" if scheme == "file" else f"ram://{uuid.uuid4().hex}"
-    files.make_folder(base)
-    path = f"{base}/1"
+def test_in_a_bucket(bucket):
+    path = f"{bucket}/1"
     write(path)
     manifest.verify(f"{path}/")
     files.make_folder(f"{path}/more")

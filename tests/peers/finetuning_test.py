@@ -36,8 +36,7 @@ def make_rows(choices=None):
     mask = (places < lengths).astype("int32")
     ids = np.where(mask, batch["token_ids"], 0)
     ids[..., 0] = 2
-    ids[..., 4] = 3
-    ids = np.where(places == lengths - 1, 3, ids)
+    ids = np.where((places == 4) | (places == lengths - 1), 3, ids)
     return {
         "token_ids": ids.astype("int32"),
         "segment_ids": (mask * (places > 4)).astype("int32"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.peers
 
 SIZES = {
     "vocabulary_size": 61,
-    "num_layers": 4,
+    "num_layers": 2,
     "num_heads": 3,
     "embedding_dim": 10,
     "hidden_dim": 18,
@@ -91,8 +91,17 @@ def from_preset(head, path):
         return TASKS[head].from_preset(str(path), **options)
 
 
-@pytest.mark.parametrize("head", TASKS, ids=str)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("head", "variant"),
+    [
+        (None, "base"),
+        ("masked_lm", "base"),
+        ("text_classifier", "base"),
+        (None, "groups2_inner2"),
+        ("masked_lm", "e_equals_d"),
+        ("text_classifier", "segments"),
+    ],
+)
 def test_both_ways(head, variant, tmp_path):
     peer = make_peer(head, **VARIANTS[variant])
     peer.save_to_preset(str(tmp_path / "theirs"))

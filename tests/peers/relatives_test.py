@@ -40,14 +40,7 @@ def make_peer(kind, name):
         **{**SIZES, **KINDS[kind], "classifier_dropout": 0.0, "num_labels": labels},
         attn_implementation="eager",
     )
-    peer = getattr(transformers, kind + name)(config).eval()
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in peer.parameters():
-            noise = torch.randn(parameter.shape, generator=generator) * 0.2
-            is_gamma = parameter.ndim == 1 and bool((parameter == 1).all())
-            parameter.copy_(noise + 1 if is_gamma else noise)
-    return peer
+    return peers.randomize(getattr(transformers, kind + name)(config))
 
 
 def make_batch(peer, choices=None):
@@ -83,8 +76,9 @@ def test_every_class_both_ways(kind, name, head, tmp_path):
     again = peers.reload_peer(type(peer), tmp_path / "back")
     peers.assert_bit_exact(peer, again)
     assert again.config.max_position_embeddings == 18
-    report = convert_checkpoint(tmp_path / "theirs", tmp_path / "m", "albert_tf")
-    assert max(report.outputs["layer 2"].values()) < 1e-5
+    if name == "ForMaskedLM":
+        report = convert_checkpoint(tmp_path / "theirs", tmp_path / "m", "albert_tf")
+        assert max(report.outputs["layer 2"].values()) < 1e-5
 
 
 def nll(labels, logits):
@@ -95,11 +89,8 @@ def losses_of(head, out, labels, batch):
     """transformers' losses, which divide by the tokens or texts they read."""
     real = tf.cast(batch["padding_mask"], "float32")
     if head == "masked_lm":
-        return tf.reduce_mean(
-            tf.boolean_mask(nll(np.maximum(labels, 0), out), labels != -100)
-        )
-    if head == "token_classifier":
-        return tf.reduce_mean(nll(labels, out))
+        losses = nll(np.maximum(labels, 0), out)
+        return tf.reduce_mean(tf.boolean_mask(losses, labels != -100))
     if head == "discriminator":
         targets = tf.cast(labels, "float32")
         loss = tf.nn.sigmoid_cross_entropy_with_logits(targets, out)
@@ -116,21 +107,35 @@ def make_labels(head, peer, batch):
     rows, shape = len(batch["token_ids"]), batch["token_ids"].shape
     if head == "masked_lm":
         labels = rng.integers(5, peer.config.vocab_size, shape)
-        return np.where(
-            (rng.random(shape) < 0.4) & (batch["padding_mask"] > 0), labels, -100
-        )
-    if head == "token_classifier":
-        return rng.integers(0, 3, shape)
-    if head == "discriminator":
-        return rng.integers(0, 2, shape)
+        is_masked = (rng.random(shape) < 0.4) & (batch["padding_mask"] > 0)
+        return np.where(is_masked, labels, -100)
+    if head in ("token_classifier", "discriminator"):
+        return rng.integers(0, 3 if head == "token_classifier" else 2, shape)
     if head == "question_answering":
-        return {
-            k: rng.integers(0, 4, rows) for k in ("start_positions", "end_positions")
-        }
+        places = ("start_positions", "end_positions")
+        return {name: rng.integers(0, 4, rows) for name in places}
     return rng.integers(0, 3, rows)
 
 
-@pytest.mark.parametrize(("kind", "name", "head"), [c for c in CASES if c[2]])
+# Of a head, the gradients of one kind: both compute the same with it.
+ONCE = [
+    ("Electra", "ForPreTraining"),
+    ("Electra", "ForTokenClassification"),
+    ("Electra", "ForQuestionAnswering"),
+    ("Roberta", "ForMaskedLM"),
+    ("Roberta", "ForSequenceClassification"),
+    ("Roberta", "ForMultipleChoice"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "head"),
+    [
+        pytest.param(*case, marks=() if case[:2] in ONCE else pytest.mark.broad)
+        for case in CASES
+        if case[2]
+    ],
+)
 def test_losses_and_gradients(kind, name, head, tmp_path):
     peer = make_peer(kind, name)
     peer.save_pretrained(tmp_path)
@@ -162,15 +167,12 @@ def test_losses_and_gradients(kind, name, head, tmp_path):
 
 
 UNROLLED = [
-    ("Model", name)
-    for name in peers.VARIANTS
-    if name not in ("groups2_inner2", "e_equals_d")
-]
-UNROLLED += [
+    ("Model", "relu"),
     ("ForPreTraining", "base"),
-    ("ForTokenClassification", "base"),
-    ("ForQuestionAnswering", "base"),
+    ("ForTokenClassification", "groups_do_not_divide"),
+    ("ForQuestionAnswering", "epsilon"),
     ("ForMaskedLM", "exact_gelu"),
+    pytest.param("Model", "rule_of_groups_differs", marks=pytest.mark.broad),
 ]
 
 
@@ -181,7 +183,8 @@ def test_an_albert_as_an_electra(name, variant, tmp_path):
     albert.save_pretrained(tmp_path / "albert")
     folders = (tmp_path / "albert", tmp_path / "electra")
     report = convert_checkpoint(*folders, "electra", verify="peer")
-    assert {"reload", "target_peer"} <= report.outputs["layer 4"].keys()
+    last = f"layer {albert.config.num_hidden_layers}"
+    assert {"reload", "target_peer"} <= report.outputs[last].keys()
     assert max(max(row.values()) for row in report.outputs.values()) < 1e-5
     kept = "Model" if name == "ForPreTraining" else name
     electra = getattr(transformers, f"Electra{kept}")

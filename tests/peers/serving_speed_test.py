@@ -7,6 +7,7 @@ from benchmarks import serving_speed
 from tests import tiny
 
 
+@pytest.mark.broad
 @pytest.mark.peers
 def test_measures_all_with_the_same_answers(monkeypatch):
     config = tiny.CONFIG.replace(num_hidden_layers=1)

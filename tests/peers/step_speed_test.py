@@ -9,9 +9,10 @@ from benchmarks.rows import random_batch
 from tests import tiny
 
 
+@pytest.mark.broad
 @pytest.mark.peers
 def test_measures_both(monkeypatch):
-    config = tiny.CONFIG.replace(vocab_size=64)
+    config = tiny.CONFIG.replace(vocab_size=64, num_hidden_layers=1)
     monkeypatch.setattr(AlbertConfig, "from_preset", lambda name: config)
     settings = step_speed.Settings(shapes=((2, 12),), steps=2, precision="float32")
     rows = {row.name: row for row in step_speed.run(settings).rows}
@@ -25,14 +26,15 @@ def test_measures_both(monkeypatch):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("work", [STEP, GRADIENT, OUTPUT])
-def test_transformers_computes_what_a_case_says(work):
+def test_transformers_computes_what_a_case_says():
     from benchmarks import engine_transformers
 
-    batch = random_batch(tiny.CONFIG, 2, 12)
-    case = Case(tiny.CONFIG, batch, work, "float32", attention=EAGER, compiled=False)
-    bad = Case(tiny.CONFIG, {}, work)
-    prepared = engine_transformers.prepare({"bad": bad, "good": case})
-    prepared["good"].run(2)
-    assert prepared["good"].facts["first"] > 0
+    given = tiny.CONFIG, random_batch(tiny.CONFIG, 2, 12)
+    options = {"precision": "float32", "attention": EAGER, "compiled": False}
+    works = (STEP, GRADIENT, OUTPUT)
+    cases = {work: Case(*given, work, **options) for work in works}
+    prepared = engine_transformers.prepare({"bad": Case(tiny.CONFIG, {}), **cases})
+    for work in works:
+        prepared[work].run(2)
+        assert prepared[work].facts["first"] > 0
     assert "KeyError" in prepared["bad"].facts["failed"]

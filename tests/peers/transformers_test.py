@@ -18,7 +18,7 @@ SIZES = {
     "vocab_size": 61,
     "embedding_size": 10,
     "hidden_size": 18,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 2,
     "num_attention_heads": 3,
     "intermediate_size": 26,
     "max_position_embeddings": 16,
@@ -49,6 +49,12 @@ HEADS = {
     "ForQuestionAnswering": "question_answering",
     "ForMultipleChoice": "multiple_choice",
 }
+# As ALBERT's, or as other heads of BERT.
+ALIKE = ("Model", "ForTokenClassification", "ForMultipleChoice")
+CASES = [(name, "Albert") for name in HEADS] + [
+    pytest.param(name, "Bert", marks=pytest.mark.broad if name in ALIKE else ())
+    for name in HEADS
+]
 
 
 def make_peer(name, kind="Albert", seed=7, **changes):
@@ -59,14 +65,18 @@ def make_peer(name, kind="Albert", seed=7, **changes):
         for key in ("embedding_size", "classifier_dropout_prob"):
             sizes.pop(key)
     config = config_class(**sizes, attn_implementation="eager")
-    peer = getattr(transformers, kind + name)(config).eval()
+    return randomize(getattr(transformers, kind + name)(config), seed)
+
+
+def randomize(peer, seed=7):
+    """Returns the model with other weights in every tensor, for inference."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in peer.parameters():
             noise = torch.randn(parameter.shape, generator=generator) * 0.2
             is_gamma = parameter.ndim == 1 and bool((parameter == 1).all())
             parameter.copy_(noise + 1 if is_gamma else noise)
-    return peer
+    return peer.eval()
 
 
 def make_batch(length=11, rows=3, choices=None, seed=3):
@@ -151,32 +161,23 @@ def check_both_ways(name, kind, tmp_path, **changes):
     assert_same_logits(peer, model, batch, head)
     albert_tf.save_pretrained(model, tmp_path / "back", format="huggingface")
     assert_bit_exact(peer, reload_peer(type(peer), tmp_path / "back"))
+    return peer, model
 
 
-@pytest.mark.parametrize("kind", ["Albert", "Bert"])
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_every_head(name, kind, tmp_path):
     check_both_ways(name, kind, tmp_path)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(variant, tmp_path):
-    check_both_ways("ForPreTraining", "Albert", tmp_path, **VARIANTS[variant])
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_hidden_state(variant, tmp_path):
-    peer = make_peer("Model", **VARIANTS[variant])
-    peer.save_pretrained(tmp_path)
-    model = albert_tf.from_pretrained(tmp_path, head=None)
+    changes = VARIANTS[variant]
+    peer, model = check_both_ways("ForPreTraining", "Albert", tmp_path, **changes)
     for length in (1, 11, 16):
         batch = make_batch(length)
-        expected = run_peer(peer, batch, output_hidden_states=True)
-        received = model(batch, output_hidden_states=True)
-        assert len(received["hidden_states"]) == len(expected.hidden_states)
-        for ours, theirs in zip(
-            received["hidden_states"], expected.hidden_states, strict=True
-        ):
+        expected = run_peer(peer, batch, output_hidden_states=True).hidden_states
+        received = model.backbone(batch, output_hidden_states=True)["hidden_states"]
+        for ours, theirs in zip(received, expected, strict=True):
             np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5)
 
 

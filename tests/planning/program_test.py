@@ -60,7 +60,7 @@ def operations(rows: int) -> tuple[int, int]:
 @pytest.mark.plan
 @needs_jax
 def test_operations_are_those_of_the_formula(run_python):
-    forms = [("unrolled", 1), ("loop", 1), ("loop", 4), ("loop_remat", 2)]
+    forms = [("unrolled", 1), ("loop", 4), ("loop_remat", 2)]
     given = json.dumps([settings_of(), CONFIG.to_dict(), forms])
     cpus = {"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
     two = "--xla_force_host_platform_device_count=2"
@@ -70,7 +70,7 @@ def test_operations_are_those_of_the_formula(run_python):
         assert done.returncode == 0, done.stderr[-3000:]
         counted.append([int(line) for line in done.stdout.split()])
     once, again = operations(ROWS)
-    assert counted[0] == [once, once, once, once + again]
+    assert counted[0] == [once, once, once + again]
     assert counted[1] == [count // 2 for count in counted[0]]  # of one chip of two
 
 
@@ -92,8 +92,10 @@ def request(topology, depth="loop_remat", parts=2, **changes):
 @needs_libtpu
 @pytest.mark.parametrize(
     ("topology", "shard_optimizer"),
-    [("v4-8", False), ("v5e-4", True), ("v5p-8", False), ("v6e-4", False)]
-    + [("tpu7x-8", False)],
+    [
+        *(("v5e-4", True), ("v5p-8", False), ("tpu7x-8", False)),
+        *(pytest.param(n, False, marks=pytest.mark.broad) for n in ("v4-8", "v6e-4")),
+    ],
 )
 def test_a_tiny_step_is_compiled_for_a_tpu(topology, shard_optimizer):
     found = compile_step(request(topology, shard_optimizer=shard_optimizer))

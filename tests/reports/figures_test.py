@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf.figure import draw_lengths, to_png
+from albert_tf.figure import draw_lengths
 from albert_tf.reports import figures
 from albert_tf.reports.figures import calibration_bins, plain_name
 from albert_tf.reports.run_files import read_log
@@ -17,19 +17,6 @@ HISTORY = [
     {"split": "eval", "step": 2, "loss": 0.8, "f1": 0.4, "accuracy": 0.5, "total": 872},
     {"split": "eval", "step": 3, "loss": 0.6, "f1": None, "accuracy": 0.6},
 ]
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that were drawn, before they became pictures."""
-    kept = []
-
-    def keep(figure, *dpi):
-        kept.append(figure)
-        return to_png(figure, *dpi)
-
-    monkeypatch.setattr(figures, "to_png", keep)
-    return kept
 
 
 def test_calibration_error_against_the_definition():

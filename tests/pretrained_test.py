@@ -170,6 +170,7 @@ assert int(model.optimizer.iterations) == 4
 """
 
 
+@pytest.mark.slow
 def test_model_checkpoint_continues_in_a_new_process(folder, tmp_path, run_forked):
     model = compiled(albert_tf.from_pretrained(folder))
     path = str(tmp_path / "at-{epoch}.keras")

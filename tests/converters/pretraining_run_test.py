@@ -65,6 +65,7 @@ def check_is(path, step):
     assert_same_weights(loaded, make_model(step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, step", [("", 4), ("checkpoints", 4), ("checkpoints/step-2", 2)]
 )

@@ -230,6 +230,7 @@ def test_generators_that_do_not_fit(changes, message, tmp_path):
     assert report.head == "discriminator"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sharing", "way"),
     [("tied", "converted"), ("disentangled", "saved"), ("none", "converted")],

@@ -115,6 +115,7 @@ def test_edge_cases(model, case):
         assert_close(outputs[name], EDGES[f"{case}/{name}"])
 
 
+@pytest.mark.slow
 def test_xla_equals_eager(model, batch, outputs):
     compiled = tf.function(model, jit_compile=True)(batch)
     for name, value in outputs.items():

@@ -96,6 +96,7 @@ def count(browser, selector):
     return browser.evaluate(f"all('{selector}', plot).length")
 
 
+@pytest.mark.slow
 def test_every_chart_is_drawn(opened):
     charts = opened.evaluate("all('.chart').length")
     assert opened.evaluate("+document.documentElement.dataset.ready") == charts > 8

@@ -141,6 +141,7 @@ def test_segments_that_the_model_has_not_are_refused(make):
         make(type_vocab_size=1)
 
 
+@pytest.mark.slow
 def test_evaluations_may_mask_otherwise_than_training(make, records):
     data = records(max_seq_length=64)
     sizes = {"max_seq_length": 64, "max_predictions_per_seq": 32}
@@ -191,6 +192,7 @@ def test_labels_must_mean_what_is_learned(make, records, objective):
             make(input_file=data, max_seq_length=64, **given)
 
 
+@pytest.mark.slow
 def test_held_out_files_of_sources_are_evaluated_one_by_one(make, records):
     inputs = f"prose={TEXT}:0.5,code=docstrings:max_bytes=40000:0.5"
     given = {"max_seq_length": 64, "max_predictions_per_seq": None}
@@ -221,6 +223,7 @@ def test_a_pair_loss_of_weight_0_is_not_read():
     assert gradients["mlm_loss_sum"] and gradients["sop_loss_sum"] is None
 
 
+@pytest.mark.slow
 def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
     make, records, tmp_path, tokenizer
 ):

@@ -359,6 +359,7 @@ def test_overwriting(once, finished, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_whole_or_made_again(once, tmp_path, monkeypatch):
     place, link = tmp_path / "place", tmp_path / "link"
     out = place / "out"

@@ -89,9 +89,9 @@ MUTATIONS = [
     ),
     Mutation(
         "records are the same for any number of processes",
-        "albert_tf/data/prepare/output.py",
-        'first = int(np.searchsorted(ends, begin, side="right"))',
-        'first = int(np.searchsorted(ends, begin, side="left"))',
+        "albert_tf/data/prepare/blocks.py",
+        "rng = KeyedRandom(self.pairs.seed, keyed_random.SPLIT, *key)",
+        "rng = KeyedRandom(id(self) % 997, keyed_random.SPLIT, *key)",
         ("tests/data/prepare",),
     ),
     Mutation(

@@ -33,7 +33,8 @@ BACKEND_TESTS = tests/backends tests/models/backbone_test.py \
 # Training on JAX, whatever the backend of Keras is.
 ENGINE_TESTS = tests/training/jax tests/layers tests/benchmarks
 # $(call pytest,environment,name,marks): a worker for each of JOBS, a file at a time.
-# The seconds of every test are kept in .build/seconds/NAME.xml.
+# The seconds of every test are kept in .build/seconds/NAME.xml. A worker that dies ends
+# the run, which would otherwise wait for ever for the other tests of its file.
 pytest = $(1)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
   --max-worker-restart=0 \
   --junitxml=.build/seconds/$(2).xml --durations=10 -m "$(3)" $(PYTEST_FLAGS)

@@ -12,10 +12,8 @@ from albert_tf.cli.flags import ALIASES, HIDDEN
 
 # A command with more flags shows only the common ones, unless --helpfull is given.
 SHORT = 25
-HEADINGS = (
-    *("inputs", "model", "examples", "training", "evaluation and checkpoints"),
-    *("devices and speed", "outputs", "measurements"),
-)
+HEADINGS = ["inputs", "model", "examples", "training", "evaluation and checkpoints"]
+HEADINGS += ["devices and speed", "outputs", "measurements"]
 # Flags that tools define without a setting, by the first word of their heading: common
 # ones | others. A setting has its place in its field.
 OF_TOOLS = {

@@ -121,7 +121,8 @@ class BadRows:
                     self.report(reason, problem)
                     continue
                 made = blank(row)
-            self.problems += [problem] * (self.action == BLANK)
+            if self.action == BLANK:
+                self.problems.append(problem)
             yield made
 
 

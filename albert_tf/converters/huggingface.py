@@ -129,10 +129,7 @@ def _plain(prefix: str, layers: Mapping[str, str], **values) -> Family:
 
 
 # RoBERTa's and ELECTRA's two dense layers take the places of pooler and classifier.
-_TWO_LAYERS = {
-    _POOLER: "classifier.dense",
-    "classifier": "classifier.out_proj",
-}
+_TWO_LAYERS = {_POOLER: "classifier.dense", "classifier": "classifier.out_proj"}
 # By `AlbertConfig.family`.
 FAMILIES = {
     "albert": Family(

@@ -75,9 +75,7 @@ def tag_labels(
 
 
 def make_tag_signatures(
-    model: AlbertTokenClassifier,
-    text_inputs: TextInputs,
-    labels: Sequence[str] | None,
+    model: AlbertTokenClassifier, text_inputs: TextInputs, labels: Sequence[str] | None
 ) -> dict[str, Signature]:
     """Returns the signatures of a token classifier.
 

@@ -107,18 +107,14 @@ class Classifier(predictor.Predictor):
         return results
 
     def scores(
-        self,
-        texts: str | Sequence[str],
-        text_pairs: str | Sequence[str] | None = None,
+        self, texts: str | Sequence[str], text_pairs: str | Sequence[str] | None = None
     ) -> np.ndarray:
         """Returns the score of every label, float32 `[N, C]`; see the class."""
         answers = self._answers(texts, text_pairs)
         return answers.logits if self.problem_type == REGRESSION else answers.scores
 
     def probabilities(
-        self,
-        texts: str | Sequence[str],
-        text_pairs: str | Sequence[str] | None = None,
+        self, texts: str | Sequence[str], text_pairs: str | Sequence[str] | None = None
     ) -> np.ndarray:
         """Returns the probability of every label, float32 `[N, C]`.
 
@@ -133,17 +129,13 @@ class Classifier(predictor.Predictor):
         return self.scores(texts, text_pairs)
 
     def logits(
-        self,
-        texts: str | Sequence[str],
-        text_pairs: str | Sequence[str] | None = None,
+        self, texts: str | Sequence[str], text_pairs: str | Sequence[str] | None = None
     ) -> np.ndarray:
         """Returns the model's logits, float32 `[N, C]`."""
         return self._answers(texts, text_pairs).logits
 
     def num_layers(
-        self,
-        texts: str | Sequence[str],
-        text_pairs: str | Sequence[str] | None = None,
+        self, texts: str | Sequence[str], text_pairs: str | Sequence[str] | None = None
     ) -> np.ndarray:
         """Returns the number of layers that each text passes, int32 `[N]`."""
         answers = self._answers(texts, text_pairs)

@@ -41,12 +41,7 @@ def attend_in_jax(q, k, v, bias, lengths, implementation: str):
     import jax
 
     return jax.nn.dot_product_attention(
-        q,
-        k,
-        v,
-        bias,
-        key_value_seq_lengths=lengths,
-        implementation=implementation,
+        q, k, v, bias, key_value_seq_lengths=lengths, implementation=implementation
     )
 
 

@@ -71,12 +71,7 @@ class FactorizedEmbedding(ConfiguredLayer):
         self.built = True
 
     def call(
-        self,
-        token_ids,
-        segment_ids=None,
-        position_ids=None,
-        training=False,
-        seeds=None,
+        self, token_ids, segment_ids=None, position_ids=None, training=False, seeds=None
     ):
         ids = (token_ids, segment_ids, position_ids)
         x = self.look_up(*ids)

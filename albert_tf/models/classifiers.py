@@ -117,12 +117,7 @@ class AlbertTextClassifier(_Classifier):
     reads_pooler = True
 
     def __init__(
-        self,
-        config: AlbertConfig,
-        *,
-        num_labels: int = 2,
-        num_exits: int = 0,
-        **kwargs,
+        self, config: AlbertConfig, *, num_labels: int = 2, num_exits: int = 0, **kwargs
     ):
         most = config.num_hidden_layers - 1
         need = f"num_exits must be 0 or {most}, one for each layer but the last"

@@ -38,11 +38,7 @@ _NEEDED = re.compile(r"([\d.]+)([KMGT]?)(?:\) exceeds available| of [\d.]+G hbm)
 
 
 def make_update(
-    settings: PretrainSettings,
-    config: AlbertConfig,
-    mesh: Mesh,
-    depth: str,
-    parts: int,
+    settings: PretrainSettings, config: AlbertConfig, mesh: Mesh, depth: str, parts: int
 ) -> tuple[Update, dict[str, jax.ShapeDtypeStruct]]:
     """Returns the step of a pretraining, and the shapes of its batch.
 

@@ -44,10 +44,7 @@ def is_tfds(name: str) -> bool:
 
 
 def read_tfds(
-    name: str,
-    split: str,
-    data_dir: str | None = None,
-    download: bool = False,
+    name: str, split: str, data_dir: str | None = None, download: bool = False
 ) -> TfdsRows:
     """Returns all rows of a split, in the order in which they are stored.
 

@@ -23,11 +23,7 @@ from albert_tf.tables.columns import BLANK, REFUSE, file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
-from albert_tf.tasks.choice_files import (
-    ChoiceSource,
-    ChoiceTableSettings,
-    has_choices,
-)
+from albert_tf.tasks.choice_files import ChoiceSource, ChoiceTableSettings, has_choices
 from albert_tf.tasks.tagging_files import (
     TaggedExamples,
     TaggedSource,
@@ -35,11 +31,7 @@ from albert_tf.tasks.tagging_files import (
     with_iob2,
 )
 from albert_tf.tasks.task import REGRESSION, FileSource, Portions, Task
-from albert_tf.tasks.text_tables import (
-    LabelledTableSettings,
-    TableSource,
-    label_key,
-)
+from albert_tf.tasks.text_tables import LabelledTableSettings, TableSource, label_key
 
 TABLE = "table"
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")

@@ -14,12 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.text.tokenizer_graph import (
-    SPACE,
-    GraphBase,
-    TokensWithOffsets,
-    as_utf8,
-)
+from albert_tf.text.tokenizer_graph import SPACE, GraphBase, TokensWithOffsets, as_utf8
 
 # Separates words: this byte never occurs in UTF-8 text, and RE2 never matches it.
 _MARK = b"\xff"

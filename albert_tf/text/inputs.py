@@ -195,10 +195,7 @@ def encode_masked(
 
 
 def masked_inputs(
-    tokenizer: Tokenizer,
-    rows: Sequence[Sequence[int]],
-    longest: int,
-    step: int = STEP,
+    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], longest: int, step: int = STEP
 ) -> tuple[dict[str, np.ndarray], list[list[int]]]:
     """Returns rows of `encode_masked` as a padded batch, and the positions of masks.
 

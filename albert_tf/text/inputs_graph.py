@@ -42,11 +42,7 @@ def join_segments(
         first = first[:, : max_seq_length - 2]
     else:
         sizes = inputs.kept_lengths(
-            first.row_lengths(),
-            second.row_lengths(),
-            max_seq_length,
-            separators,
-            tf,
+            first.row_lengths(), second.row_lengths(), max_seq_length, separators, tf
         )
         first, second = first_tokens(first, sizes[0]), first_tokens(second, sizes[1])
     return padded_rows(

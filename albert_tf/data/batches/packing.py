@@ -163,10 +163,7 @@ def _best_fit(
 
 
 def pack_batch(
-    batch: dict[str, tf.Tensor],
-    counts: tf.Tensor,
-    plan: PackPlan,
-    pad_id: int,
+    batch: dict[str, tf.Tensor], counts: tf.Tensor, plan: PackPlan, pad_id: int
 ) -> dict[str, tf.Tensor]:
     """Joins masked examples into rows.
 

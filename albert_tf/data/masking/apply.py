@@ -288,11 +288,7 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
 
 
 def mask_batch(
-    batch: dict[str, Any],
-    keys,
-    config: MaskingConfig,
-    vocab: VocabInfo,
-    xp=ops.NUMPY,
+    batch: dict[str, Any], keys, config: MaskingConfig, vocab: VocabInfo, xp=ops.NUMPY
 ) -> dict[str, Any]:
     """Masks a batch, as described at the top of this module.
 

@@ -58,10 +58,7 @@ def make_card(
         "corpus": _corpus_section(summary, corpus, duplicates),
         "examples": _examples_section(summary, config),
         "masks": _masks_section(summary.counts, config),
-        "tokenizer": {
-            "sha256": tokenizer.sha256,
-            "vocab_size": tokenizer.vocab_size,
-        },
+        "tokenizer": {"sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
         "inputs": [
             {
                 "name": source.name,

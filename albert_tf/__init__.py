@@ -23,6 +23,7 @@ _MODELS = {
     "AlbertQuestionAnswering": "models.classifiers",
     "AlbertBeamQuestionAnswering": "models.question_answering",
     "AlbertMultipleChoice": "models.classifiers",
+    "AlbertTextEmbedder": "models.embedder",
     "ElectraPretrainer": "models.electra",
 }
 _HOME = {

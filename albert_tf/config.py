@@ -386,7 +386,8 @@ class AlbertConfig:
 
         Args:
             head: str or None. One of `heads.HEADS`, counted without a pooler if it
-                does not use one, or None for the backbone with its pooler.
+                does not use one, or None for the backbone with its pooler. An embedder
+                is counted as it is without options.
             num_labels: int. Number of labels of a classifier that leaves it open.
         """
         expected = f"head must be one of {', '.join(heads.HEADS)}"

@@ -36,7 +36,9 @@ LABELS = "labels"
 # int32 [U], [U, K] or [U, L]: the tokens that the head reads, as numbers of the
 # flattened rows [B * T]: `[CLS]` of each example or choice, first token of each word.
 PLACES = "places"
-CHOICE_MASK = "choice_mask"  # int32 [U, K], 1 = there is such a choice
+CHOICE_MASK = "choice_mask"  # int32 [U, K], 1 = there is such a choice or text
+# int32 [U, K]: equal for equal texts of a data set, so that they are no negatives.
+TEXT_IDS = "text_ids"
 START_POSITIONS = "start_positions"  # int32 [B], index into T; 0 = no answer here
 END_POSITIONS = "end_positions"  # int32 [B], inclusive
 IS_IMPOSSIBLE = "is_impossible"  # int32 [B], 1 = the row does not hold the answer

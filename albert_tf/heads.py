@@ -5,7 +5,7 @@ Configs, models, converters and export look a head up here instead of naming it.
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from albert_tf import features
@@ -24,6 +24,8 @@ PROBLEM_TYPES = (
     "multi_label_classification",
     "single_label_classification",
 )
+# Ways of turning the states of a text's tokens into one vector.
+POOLINGS = ("mean", "cls", "pooled", "max")
 # Ways of training classifiers on every layer.
 NONE, JOINT, FROZEN = EXIT_MODES = ("none", "joint", "frozen")
 
@@ -46,7 +48,8 @@ class Head:
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
         options: tuple of str. Arguments of the model besides its config that are stored
-            with it, unless they are 0. They are positive integers except in `PAIRS`.
+            with it, unless they are 0. They are positive integers except in `PAIRS` and
+            `OPTION_RULES`.
         written_as: str or None. Head as which a format writes the model, without the
             model's own parts, if it has no names for them.
         prefixes: tuple of str. Prefixes of the names of optional parts, whose number
@@ -104,6 +107,11 @@ class Head:
     def has_masked_lm(self) -> bool:
         """Returns whether the model predicts tokens at masked positions."""
         return self.answers == TOKENS
+
+    @property
+    def has_several_rows(self) -> bool:
+        """Returns whether an example may have several rows, as choices have."""
+        return self.answers in (CHOICES, VECTORS)
 
     def load_class(self) -> type:
         """Imports and returns the Keras model."""
@@ -206,7 +214,34 @@ HEADS: dict[str, Head] = {
             huggingface_class="ForMultipleChoice",
             answers=CHOICES,
         ),
+        Head(
+            name="text_embedder",
+            keras_class="embedder.AlbertTextEmbedder",
+            answers=VECTORS,
+            options=(
+                "pooling",
+                "projection_size",
+                "projection_act",
+                "normalize",
+                "dimension",
+                "prompts",
+            ),
+            prefixes=("projection",),
+        ),
     )
+}
+
+# Options of heads that are not positive integers: what they must be, and a check.
+OPTION_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "pooling": (f"one of {', '.join(POOLINGS)}", lambda x: x in POOLINGS),
+    "projection_act": ("linear or tanh", lambda x: x in ("linear", "tanh")),
+    "normalize": ("true or false", lambda x: type(x) is bool),
+    "prompts": (
+        "texts by their roles",
+        lambda x: (
+            isinstance(x, dict) and all(type(y) is str for y in [*x, *x.values()])
+        ),
+    ),
 }
 
 MODEL, GENERATOR = "model", "generator"

@@ -17,7 +17,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, require
-from albert_tf.heads import HEADS, PAIRS, Head, find
+from albert_tf.heads import HEADS, OPTION_RULES, PAIRS, Head, find
 
 # Names of encoder weights in all formats; all other names belong to a head.
 _IN_ENCODER = re.compile(
@@ -203,7 +203,7 @@ class Checkpoint:
         """Returns the head that the tensors are for, if it is unambiguous."""
         has = {name.split("/")[0] for name in self.tensors}
         every_head = (*HEADS.values(), *PAIRS.values())
-        rows = [row for row in every_head if has.issuperset(row.parts)]
+        rows = [row for row in every_head if row.parts and has.issuperset(row.parts)]
         most = max((len(row.parts) for row in rows), default=0)
         names = [row.name for row in rows if len(row.parts) == most]
         return names[0] if len(names) == 1 else None
@@ -234,10 +234,11 @@ class Checkpoint:
         require(isinstance(kind, str | None), need, kind, error=DataError)
         names = ("max_seq_length", *row.options)
         numbers = {k: values[k] for k in names if values.get(k) is not None}
+        is_count = ("a positive integer", lambda x: type(x) is int and x > 0)
         for name, value in numbers.items():
-            fits = type(value) is int and value > 0
-            need = f"{where}: {name} must be a positive integer"
-            require(fits, need, value, error=DataError)
+            rule, fits = OPTION_RULES.get(name, is_count)
+            need = f"{where}: {name} must be {rule}"
+            require(fits(value), need, value, error=DataError)
         self.head, self.labels, self.problem_type = row.name, labels, kind
         self.max_seq_length = numbers.pop("max_seq_length", None)
         self.head_options = numbers

@@ -10,7 +10,7 @@ from absl import logging
 
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.heads import PAIRS, Head, all_rows, find
+from albert_tf.heads import HEADS, PAIRS, Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
@@ -157,7 +157,8 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         head_options={
             name: value
             for name in find(head).options
-            if (value := getattr(model, name))
+            # The switches of a head are stored in any case.
+            if (value := getattr(model, name)) or (value is False and head in HEADS)
         },
         tokenizer=None if tokenizer is None else lambda: tokenizer,
         untrained=[prefix + name for name in model.untrained_weights],

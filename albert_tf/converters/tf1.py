@@ -359,7 +359,9 @@ def _read_head(checkpoint: Checkpoint, folder: str) -> None:
         return
     values = files.read_json(path)
     shown = checkpoint.head
-    fitting = _CLASSIFIERS if shown in _CLASSIFIERS else (shown,)
+    # An embedder without projection has the encoder's weights alone.
+    fitting = (None, "text_embedder") if shown is None else (shown,)
+    fitting = _CLASSIFIERS if shown in _CLASSIFIERS else fitting
     expected = f"one of {', '.join(map(str, fitting))} by the tensors' names"
     demand, name = f"{path}: head must be {expected}", values.get("head")
     require(name in fitting, demand, name, error=DataError)

@@ -22,7 +22,7 @@ from albert_tf import features
 from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import require
 from albert_tf.export.export_settings import check_packages, check_quantization
-from albert_tf.heads import find
+from albert_tf.heads import VECTORS, find
 from albert_tf.models.tensorflow import fast_forward
 
 SIGNATURE = "serving_default"
@@ -41,7 +41,7 @@ class TokensGraph:
     Its inputs are int32 and of any size: `token_ids`, `segment_ids` and `padding_mask`
     `[B, T]` (`[B, K, T]` for multiple choice), for masked LMs also `mask_positions`
     `[B, P]`, for the beam head `p_mask` `[B, T]`. Its outputs equal the Keras
-    model; a single one is named `logits`.
+    model; a single one is named `logits`, of an embedder `embedding`.
 
     Attributes:
         head: `Head`. The model's.
@@ -70,7 +70,8 @@ class TokensGraph:
         """Computes the outputs with Keras."""
         outputs = self.model(batch, training=False)
         if not isinstance(outputs, Mapping):
-            outputs = {"logits": outputs}
+            name = "embedding" if self.head.answers == VECTORS else "logits"
+            outputs = {name: outputs}
         return {n: v for n, v in outputs.items() if v is not None}
 
     @contextlib.contextmanager

@@ -58,6 +58,8 @@ def make_signatures(
       The probabilities are independent of each other if the model's `problem_type` is
       multi-label. A regression model returns `scores`, the predicted values, and
       `logits`, both `[B, C]`.
+    * An embedder returns `embedding` `[B, E]`, the vector it was trained to give. It
+      has no `pair`, and for each of its prompts `embed_ROLE(text)`.
     * Any other model returns `mean_output`, `cls_output` and `pooled_output`, all
       `[B, D]`; see `_embedder`.
 
@@ -88,6 +90,9 @@ def make_signatures(
     if head.answers == TAGS:
         return make_tag_signatures(model, text_inputs, labels) | embeddings
     names, answer = None, embed
+    if head.name == "text_embedder":
+        answer = _trained_embedder(model)
+        embeddings |= _by_role(model, answer, text_inputs)
     if head.answers == LABELS:
         names = label_names(model, labels)
         by_rule = elastic is not None and elastic.rule is not None
@@ -101,6 +106,8 @@ def make_signatures(
         "preprocess": lambda text: text_inputs(text),
         **embeddings,
     }
+    if head.name == "text_embedder":
+        del signatures["pair"]  # its vectors belong to single texts
     if elastic is not None:
         by_depth = _classifier(model, names, elastic)
         signatures |= _elastic_signatures(elastic, text_inputs, by_depth)
@@ -198,6 +205,28 @@ def _embedder(backbone: AlbertBackbone) -> Callable:
         return result
 
     return lambda inputs: run_padded(run, inputs, _no_vectors(backbone, names))
+
+
+def _trained_embedder(model: keras.Model) -> Callable:
+    """Returns a function from model inputs to `embedding`, float32 `[B, E]`."""
+    nothing = {"embedding": tf.zeros([0, model.vector_size])}
+    run = lambda inputs: {"embedding": model(inputs, training=False)}  # noqa: E731
+    return lambda inputs: run_padded(run, inputs, nothing)
+
+
+def _by_role(
+    model: keras.Model, answer: Callable, text_inputs: TextInputs
+) -> dict[str, Signature]:
+    """Returns `embed(text)`, and for every role with a prompt `embed_ROLE(text)`."""
+
+    def embed_with(prompt):
+        return lambda text: answer(text_inputs(tf.strings.join([prompt, text])))
+
+    prompts = {"": "", **model.prompts}
+    return {
+        f"embed_{role}" if role else "embed": embed_with(prompt)
+        for role, prompt in prompts.items()
+    }
 
 
 def _layer_embedder(backbone: AlbertBackbone, text_inputs: TextInputs) -> Signature:

@@ -8,7 +8,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError, require
-from albert_tf.heads import HEADS, TAGS
+from albert_tf.heads import HEADS, TAGS, VECTORS
 from albert_tf.inference.forward import choices_in_rows
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.opening import DataSettings, read_labelled
@@ -30,6 +30,8 @@ def as_forward(run: Run, head: str) -> Forward:
             logits = outputs["logits"]
             flat = logits.reshape(-1, logits.shape[-1])
             outputs = {"logits": flat[batch[features.PLACES]]}
+        elif HEADS[head].answers == VECTORS:
+            outputs = {"logits": outputs["embedding"][:, None]}
         return outputs
 
     return forward

@@ -1,6 +1,6 @@
 """Turns texts into vectors with a trained encoder.
 
-Legend: `B` texts, `T` sequence, `D` hidden, `L` layers.
+Legend: `B` texts, `T` sequence, `D` hidden, `E` numbers of a vector, `L` layers.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError, require
+from albert_tf.heads import POOLINGS
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import (
     MAX_BATCH_TOKENS,
@@ -24,19 +25,20 @@ from albert_tf.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import keras
 
-POOLINGS = ("mean", "cls", "pooled")
-
 
 class Embedder(predictor.Loadable):
     """Turns texts into vectors, after any layer of the encoder.
 
-    `from_pretrained` reads the encoder of a model with any head.
+    `from_pretrained` reads a model with any head. A model that was trained for this,
+    `AlbertTextEmbedder`, also says how: its pooling, projection, size of the vectors,
+    normalization and prompts are used.
 
     Args:
-        model: `AlbertBackbone`, or a model that has one.
+        model: `AlbertTextEmbedder`, `AlbertBackbone`, or a model that has one.
         tokenizer: `Tokenizer`.
         max_seq_length: int. Longer texts are cut. Default: the length that `model` was
-            fine-tuned with, or else its maximum, as always in `from_pretrained`.
+            fine-tuned with, or else its maximum. Of the files of another head,
+            `from_pretrained` reads the encoder alone, and takes the maximum.
         batch_size: int. Maximum number of texts per call of the model.
         max_batch_tokens: int. Maximum number of tokens per call.
         num_threads: int. Number of concurrent calls.
@@ -49,7 +51,7 @@ class Embedder(predictor.Loadable):
         (2, 128)
     """
 
-    heads = (None,)
+    heads = (None, "text_embedder")
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Embedder(predictor.Loadable):
         num_threads: int = 1,
     ):
         from albert_tf.models.backbone import AlbertBackbone
+        from albert_tf.models.embedder import AlbertTextEmbedder
 
         backbone = getattr(model, "backbone", model)
         expected = f"model must have an encoder, received {type(model).__name__}"
@@ -72,10 +75,13 @@ class Embedder(predictor.Loadable):
         if max_seq_length is None:
             max_seq_length = getattr(model, "max_seq_length", None) or longest
         inputs.check_max_seq_length(max_seq_length, pairs=False, longest=longest)
-        self.model = backbone
+        self.has_head = isinstance(model, AlbertTextEmbedder)
+        self.model = model if self.has_head else backbone
+        self.prompts = dict(model.prompts) if self.has_head else {}
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.batch_size = batch_size
+        self._backbone = backbone
         self._max_batch_tokens = max_batch_tokens
         self._num_threads = num_threads
         self._forwards = {}
@@ -84,8 +90,11 @@ class Embedder(predictor.Loadable):
         self,
         texts: str | Sequence[str],
         layer: int = -1,
-        pooling: str = "mean",
+        pooling: str | None = None,
         on_batch: Callable[[int], None] = lambda rows: None,
+        *,
+        role: str = "",
+        dimension: int | None = None,
     ) -> np.ndarray:
         """Returns the vectors of texts.
 
@@ -93,25 +102,31 @@ class Embedder(predictor.Loadable):
             texts: str or sequence of str.
             layer: int. 0 for the embeddings (projected to `D`), `L` for the last layer.
                 Negative numbers count from the end.
-            pooling: str. `"mean"` for the mean over the tokens of the text, special
-                tokens included, `"cls"` for the vector of `[CLS]`, or `"pooled"` for
-                the pooler's output, which reads the last layer.
+            pooling: str or None. `"mean"` or `"max"` over the tokens of the text,
+                special tokens included, `"cls"` for the vector of `[CLS]`, or
+                `"pooled"` for the pooler's output, which reads the last layer. None for
+                everything as an `AlbertTextEmbedder` was trained, or else the mean.
             on_batch: callable. Called with the number of texts after every batch.
+            role: str. Role of the texts, whose prompt is put before each of them, such
+                as `"query"`; the model names the roles in `prompts`.
+            dimension: int or None. The first numbers of each vector that are kept. If
+                the model normalizes its vectors, the shorter ones have length 1, too.
 
         Returns:
-            float32 `[B, D]`, or `[D]` for a single text.
+            float32 `[B, E]`, or `[E]` for a single text. `E` is `D` except in a model
+            that was trained for other vectors.
 
         Raises:
             UsageError: If an argument is invalid, or the model has no pooler.
             DataError: If a vector is not finite.
         """
         if isinstance(texts, str | bytes):
-            return self([texts], layer, pooling)[0]
+            return self([texts], layer, pooling, role=role, dimension=dimension)[0]
+        pooling = pooling or (None if self.has_head else "mean")
         forward = self._forward(self._layer_number(layer, pooling), pooling)
+        texts = self._with_prompt(predictor.as_texts("texts", texts), role)
         encoded = inputs.encode_texts(
-            self.tokenizer,
-            predictor.as_texts("texts", texts),
-            max_seq_length=self.max_seq_length,
+            self.tokenizer, texts, max_seq_length=self.max_seq_length
         )
         lengths, longest = encoded.lengths, self.max_seq_length
         sizes = steps()
@@ -125,32 +140,64 @@ class Embedder(predictor.Loadable):
             pad_id = self.tokenizer.pad_id
             return forward(inputs.padded_inputs(encoded, rows, length, pad_id))
 
-        vectors = np.zeros((len(encoded), self.model.config.hidden_size), np.float32)
+        vectors = np.zeros((len(encoded), self._size(pooling)), np.float32)
         results = in_threads(compute, batches, self._num_threads)
         for rows, values in zip(batches, results, strict=True):
             vectors[rows] = values
             on_batch(len(rows))
         need = f"{self.model.name}: its vectors are not finite; its weights are damaged"
         require(np.isfinite(vectors).all(), need, error=DataError)
-        return vectors
+        return self._cut(vectors, pooling, dimension)
 
-    def _layer_number(self, layer: int, pooling: str) -> int:
+    def _size(self, pooling: str | None) -> int:
+        """Returns `E`, before vectors are cut."""
+        own = pooling is None
+        return self.model.vector_size if own else self._backbone.config.hidden_size
+
+    def _with_prompt(self, texts: list, role: str) -> list:
+        names = ", ".join(filter(None, self.prompts)) or "none"
+        need = f"role: the model has prompts for the roles {names}, received {role!r}"
+        require(not role or role in self.prompts, need)
+        prompt = self.prompts.get(role, "")
+        if not prompt:
+            return texts
+        return [
+            prompt + x if isinstance(x, str) else prompt.encode() + x for x in texts
+        ]
+
+    def _cut(
+        self, vectors: np.ndarray, pooling: str | None, dimension: int | None
+    ) -> np.ndarray:
+        """Returns the first numbers of vectors, normalized if the model does it."""
+        if dimension is None:
+            return vectors
+        predictor.check_count("dimension", dimension)
+        most = vectors.shape[1]
+        need = f"dimension: the vectors have {most} numbers, received {dimension}"
+        require(dimension <= most, need)
+        vectors = vectors[:, :dimension]
+        if pooling is not None or not self.model.normalize:
+            return vectors
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(norms, 1e-12)
+
+    def _layer_number(self, layer: int, pooling: str | None) -> int:
         """Returns the index of a layer from the front; see `__call__`."""
-        last = self.model.config.num_hidden_layers
+        last = self._backbone.config.num_hidden_layers
         is_integer = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
         need = f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
         require(is_integer and -last - 1 <= layer <= last, need)
         layer = int(layer) % (last + 1)
         need = f"pooling must be one of {', '.join(POOLINGS)}, received {pooling!r:.80}"
-        require(pooling in POOLINGS, need)
+        require(pooling in (None, *POOLINGS), need)
         if pooling == "pooled":
             need = f"pooling: 'pooled' reads layer {last}, received layer {layer}"
             require(layer == last, need)
             need = "pooling: the model has no pooler, received 'pooled'"
-            require(self.model.pooler is not None, need)
+            require(self._backbone.pooler is not None, need)
         return layer
 
-    def _forward(self, layer: int, pooling: str) -> Callable:
+    def _forward(self, layer: int, pooling: str | None) -> Callable:
         """Returns the compiled model, without the layers above the requested one."""
         key = layer, pooling
         if key not in self._forwards:
@@ -159,15 +206,21 @@ class Embedder(predictor.Loadable):
             )
         return self._forwards[key]
 
-    def _vectors(self, batch, layer: int, pooling: str):
-        """Computes the vectors, float32 `[B, D]`, of a batch of tensors."""
+    def _vectors(self, batch, layer: int, pooling: str | None):
+        """Computes the vectors, float32 `[B, E]`, of a batch of tensors."""
         from keras import ops
 
-        outputs = self.model(batch, training=False, output_hidden_states=True)
+        from albert_tf.models.embedder import pool_texts
+
+        if pooling is None:
+            is_last = layer == self._backbone.config.num_hidden_layers
+            return (
+                self.model(batch)
+                if is_last
+                else self.model.every_layer(batch, [layer])[0]
+            )
+        outputs = self._backbone(batch, training=False, output_hidden_states=True)
         if pooling == "pooled":
             return ops.cast(outputs["pooled_output"], "float32")
-        x = ops.cast(outputs["hidden_states"][layer], "float32")
-        if pooling == "cls":
-            return x[:, 0]
-        mask = ops.cast(batch[features.PADDING_MASK], "float32")
-        return ops.einsum("btd,bt->bd", x, mask) / ops.sum(mask, -1, keepdims=True)
+        states = outputs["hidden_states"][layer * self._backbone.config.inner_group_num]
+        return pool_texts(states, batch, batch[features.PADDING_MASK], pooling)

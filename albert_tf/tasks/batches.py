@@ -209,7 +209,7 @@ class BatchMaker:
         firsts = (in_share * layout.length + layout.starts).astype(np.int32)
         if encoded.places is not None:
             return batch | self._words(rows, firsts)
-        if head.input_rank == 3:
+        if head.has_several_rows:
             size = (counts, self.num_choices)
             places, mask = _matrix(firsts, *size), _matrix(1, *size)
             return batch | {features.PLACES: places, features.CHOICE_MASK: mask}

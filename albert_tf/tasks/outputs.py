@@ -103,7 +103,7 @@ def collect_outputs(
     for name, values in results.items():
         join = np.concatenate if name in counts else np.stack
         joined[name] = join([values[i] for i in back])
-        if HEADS[shape.head].input_rank == 3:
+        if HEADS[shape.head].has_several_rows:
             joined[name] = joined[name][:, 0]
     return joined
 

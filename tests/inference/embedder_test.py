@@ -9,6 +9,7 @@ from albert_tf.errors import UsageError
 from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.models.embedder import AlbertTextEmbedder
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.tensorflow.fast_forward import FastForward
 from tests.tiny import CONFIG
@@ -54,7 +55,7 @@ def test_refuses(embed, tokenizer):
         ((3,), "layer must be from -3 to 2, received 3"),
         ((-4,), "layer must be from -3 to 2, received -4"),
         (("last",), "layer must be .*, received 'last'"),
-        ((-1, "max"), "one of mean, cls, pooled, received 'max'"),
+        ((-1, "sum"), "one of mean, cls, pooled, max, received 'sum'"),
         ((1, "pooled"), "'pooled' reads layer 2, received layer 1"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -66,6 +67,27 @@ def test_refuses(embed, tokenizer):
         Embedder(object(), tokenizer)
     with pytest.raises(UsageError, match="max_seq_length must be at most"):
         Embedder(AlbertBackbone(CONFIG), tokenizer, max_seq_length=25)
+
+
+def test_a_trained_embedder_says_how(tokenizer):
+    config = CONFIG.replace(inner_group_num=2)
+    options = dict(pooling="cls", dimension=8, prompts={"query": "the cat "})
+    model = AlbertTextEmbedder(config, seed=1, **options)
+    embed = Embedder(model, tokenizer)
+    whole = Embedder(model.backbone, tokenizer)(TEXTS, pooling="cls")
+    expected = whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-6)
+    np.testing.assert_allclose(embed(TEXTS, pooling="cls"), whole, atol=1e-6)
+    short = expected[:, :3] / np.linalg.norm(expected[:, :3], axis=1, keepdims=True)
+    np.testing.assert_allclose(embed(TEXTS, dimension=3), short, atol=1e-6)
+    query = embed("sat", role="query")
+    np.testing.assert_allclose(query, embed("the cat sat"), atol=1e-6)
+    for arguments, message in (
+        ({"role": "passage"}, "has prompts for the roles query, received 'passage'"),
+        ({"dimension": 9}, "dimension: the vectors have 8 numbers, received 9"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            embed("a", **arguments)
 
 
 def test_runs_in_a_graph_made_once(tokenizer, monkeypatch):

@@ -1,5 +1,6 @@
 """Pretraining of ELECTRA: what a run leaves, what it starts from, what is refused."""
 
+import functools
 import json
 import shutil
 from unittest import mock
@@ -14,6 +15,7 @@ from albert_tf.converters.load import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import folders
 from albert_tf.training import pretrain
+from albert_tf.training.finetune import Finetuning
 from albert_tf.training.pretrain_settings import PretrainSettings
 from tests import tiny
 from tests.reports.parsed_page import ParsedPage
@@ -22,15 +24,8 @@ from tests.training.runs import lines_of, run_pretraining
 
 SMALL = {"embedding_size": 8, "hidden_size": 8, "num_hidden_layers": 2}
 ELECTRA = {"objective": "electra", "generator_size": 0.5, "max_seq_length": 64}
-ELECTRA |= {"max_predictions_per_seq": 10, "num_train_steps": 4, "log_steps": 2}
+ELECTRA |= {"max_predictions_per_seq": 10, "num_train_steps": 2, "log_steps": 1}
 SHARING = ("tied", "disentangled", "none")
-
-
-def run(folder, records, **changes):
-    data = records(pair_policy="segments", max_seq_length=64)
-    given = {"input_file": data, "eval_file": data, **ELECTRA, **changes}
-    run_pretraining(folder, SMALL, **given)
-    return folder / "run"
 
 
 SETTINGS = {
@@ -43,13 +38,28 @@ SETTINGS = {
 BROAD = [pytest.param(name, marks=pytest.mark.broad) for name in list(SETTINGS)[1:]]
 
 
+@pytest.fixture(scope="module")
+def run(records, tmp_path_factory):
+    """Trains with settings, once: `run("tied")` is the folder, and what it got."""
+
+    @functools.cache
+    def train(sharing):
+        data = records(pair_policy="segments", max_seq_length=64)
+        given = {"input_file": data, "eval_file": data, **ELECTRA, "eval_steps": 1}
+        given |= {"keep_best": "rtd_auc", "sample_texts": ("a [MASK]",)}
+        if sharing in SHARING:
+            given["embedding_sharing"] = sharing
+        folder = tmp_path_factory.mktemp(sharing)
+        run_pretraining(folder, SMALL, **given | SETTINGS[sharing])
+        return folder / "run", given | SETTINGS[sharing]
+
+    return train
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["tied", *BROAD])
-def test_a_run_leaves_two_models(sharing, records, tmp_path, capfd):
-    best = {"keep_best": "rtd_auc", "eval_steps": 2, **SETTINGS[sharing]}
-    if sharing in SHARING:
-        best["embedding_sharing"] = sharing
-    out = run(tmp_path, records, **best)
+def test_a_run_leaves_two_models(sharing, run, records, capfd):
+    out, _ = run(sharing)
     said = capfd.readouterr().err
     assert "generator accuracy" in said and "RTD accuracy" in said
     for line in lines_of(out):
@@ -67,7 +77,7 @@ def test_a_run_leaves_two_models(sharing, records, tmp_path, capfd):
         folders.verify(out / name)
     runs.assert_evaluated_again(out, records(pair_policy="segments", max_seq_length=64))
     # Wherever it is loaded from, it is the same net.
-    last = str(out / "checkpoints/step-4")
+    last = str(out / "checkpoints/step-2")
     ids = {"token_ids": np.arange(5, 21).reshape(2, 8)}
     for head, kind, folder in (
         ("auto", albert_tf.AlbertDiscriminator, "model"),
@@ -198,20 +208,10 @@ def test_wide_generators_are_not_fine_tuned_elsewhere(family, tmp_path):
         refused(path, "is ELECTRA's generator, which is not fine-tuned; give the disc")
 
 
-@pytest.fixture(scope="module")
-def disentangled(records, tmp_path_factory):
-    """The folder of a run, and its settings."""
-    folder = tmp_path_factory.mktemp("disentangled")
-    data = str(records(pair_policy="segments", max_seq_length=64))
-    given = {"input_file": data, **ELECTRA, "embedding_sharing": "disentangled"}
-    run_pretraining(folder, SMALL, **given)
-    return folder / "run", given
-
-
 @pytest.mark.slow
-def test_what_is_refused_names_the_right_folder(disentangled, tmp_path):
+def test_what_is_refused_names_the_right_folder(run, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    shutil.copytree(disentangled[0], out)
+    shutil.copytree(run("tied")[0], out)
     with pytest.raises(UsageError, match=r"model: is ELECTRA's disc.* generator/"):
         albert_tf.FillMask.from_pretrained(out / "model")
     table = runs.write_table(tmp_path / "train.tsv", 20, 1)
@@ -219,9 +219,11 @@ def test_what_is_refused_names_the_right_folder(disentangled, tmp_path):
     with pytest.raises(UsageError, match=r"is ELECTRA's generator, .*run/model$"):
         runs.run(tmp_path / "tuned", init_checkpoint=str(out / "generator"), **tune)
     assert not (tmp_path / "tuned").exists()
-    runs.run(tmp_path / "tuned", init_checkpoint=str(out), **tune)
-    tuned = albert_tf.from_pretrained(tmp_path / "tuned")
-    assert type(tuned) is albert_tf.AlbertTextClassifier
+    monkeypatch.setattr(Finetuning, "train", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(tmp_path / "tuned", init_checkpoint=str(out), **tune)
+    content = json.loads((tmp_path / "tuned/run.json").read_text())["content"]
+    assert content["config"]["hidden_size"] == 8  # the generator's is half of it
     with pytest.raises(UsageError, match="its generator differs from --gen.*8"):
         start_of(tmp_path, out, **{**ELECTRA, "generator_size": 1.0})
     # A generator of another vocabulary.
@@ -275,8 +277,10 @@ def test_sizes_of_generators_that_are_not_given(given, size, tmp_path):
 
 
 def test_generators_that_cannot_be_built_leave_no_folder(records, tmp_path):
+    data = records(pair_policy="segments", max_seq_length=64)
+    given = {"input_file": data, **ELECTRA, "share_encoder": True}
     with pytest.raises(UsageError, match="share_encoder: generator_size must be 1"):
-        run(tmp_path, records, share_encoder=True)
+        run_pretraining(tmp_path, SMALL, **given)
     with pytest.raises(UsageError, match="generator_size=0.875: .* 3 .* received 7"):
         config = {"hidden_size": 8, "num_attention_heads": 4}
         config = albert_tf.AlbertConfig.from_dict({**runs.SIZES, **config})
@@ -285,23 +289,19 @@ def test_generators_that_cannot_be_built_leave_no_folder(records, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_killed_between_its_two_models_is_continued(disentangled, tmp_path):
-    whole, given = disentangled
-    killed = tmp_path / "killed"
-    values = runs.pretraining(tmp_path, SMALL, **given, output_dir=killed)
-    # The first manifest is the generator's, which is not in its place then.
-    runs.execute("pretrain", values, "model", 2)
-    folders.verify(killed / "generator")
-    assert not (killed / "model").exists()
+def test_a_run_that_lost_a_model_makes_both_again(run, tmp_path):
+    """As after a kill between the two; `kills_test` has kills at every moment."""
+    whole, given = run("tied")
+    shutil.copytree(whole, out := tmp_path / "run")
+    shutil.rmtree(out / "model")
     # Both nets are those of the last checkpoint until then.
-    both = [albert_tf.from_pretrained(killed, head) for head in ("auto", "masked_lm")]
-    run_pretraining(tmp_path, SMALL, **given, output_dir=killed)
-    runs.assert_same_run(whole, killed)
-    for folder, before in zip(("model", "generator"), both, strict=True):
-        tiny.assert_same_weights(albert_tf.from_pretrained(killed / folder), before)
-    assert not [p.name for p in killed.iterdir() if ".tmp-" in p.name]
-    # A damaged generator is made again from the checkpoint, as a damaged model is.
-    path = killed / "generator/model.safetensors"
+    for head, folder in (("auto", "model"), ("masked_lm", "generator")):
+        found = albert_tf.from_pretrained(out, head)
+        tiny.assert_same_weights(albert_tf.from_pretrained(whole / folder), found)
+    run_pretraining(tmp_path, SMALL, **given)
+    runs.assert_same_run(whole, out)
+    # A damaged generator is made again, as a damaged model is.
+    path = out / "generator/model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    run_pretraining(tmp_path, SMALL, **given, output_dir=killed)
-    runs.assert_same_run(whole, killed)
+    run_pretraining(tmp_path, SMALL, **given)
+    runs.assert_same_run(whole, out)

@@ -44,7 +44,6 @@ WEIGHTS = "model/model.safetensors"
 AVERAGED = {"ema_decay": 0.9, "export_weights": "average", "eval_steps": 3}
 AVERAGED |= {"eval_file": str(runs.RECORDS), "save_checkpoints_steps": 2}
 AVERAGED |= {"train_batch_size": 2}
-HALF = {"precision": "float16", "log_steps": 1}
 SMALL = {"hidden_size": 6, "num_hidden_layers": 1, "max_position_embeddings": 64}
 
 
@@ -97,7 +96,8 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
     given = {"input_file": tmp_path / "of_{length}", "max_predictions_per_seq": 10}
     given |= {"eval_file": tmp_path / "of_64", "max_seq_length": 64}
     given |= {"num_train_steps": 9, "sequence_length_schedule": "32:4:6,64:5:2"}
-    given = {**AVERAGED, **HALF, **given}
+    given |= {"precision": "float16", "log_steps": 1, "sample_texts": ("a [MASK]",)}
+    given = {**AVERAGED, **given}
     monkeypatch.setattr(loss_scale, "INITIAL", 2.0**22)
     model = run_pretraining(tmp_path, **given)
     begun = first_step_after_overflows(run)
@@ -146,15 +146,6 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
 
 
 @pytest.mark.slow
-def test_float16_that_overflows_at_the_smallest_scale_diverges(tmp_path, monkeypatch):
-    monkeypatch.setattr(loss_scale, "INITIAL", 2.0**30)
-    monkeypatch.setattr(loss_scale, "MINIMUM", 2.0**29)
-    message = "gradient norm is (nan|inf) at step 2 .* or use another --precision"
-    with pytest.raises(DataError, match=message):
-        run_pretraining(tmp_path, **HALF)
-
-
-@pytest.mark.slow
 def test_a_long_run_does_not_grow(tmp_path, monkeypatch):
     """Evaluations, checkpoints, best models and answers leave nothing in memory."""
     counts = []
@@ -167,7 +158,8 @@ def test_a_long_run_does_not_grow(tmp_path, monkeypatch):
             counts.append(len(gc.get_objects()))
 
     monkeypatch.setattr(Progress, "record", record_and_count)
-    changes = {"num_train_steps": 14, "eval_steps": 2, "keep_best": "loss"}
+    changes = {"num_train_steps": 7, "eval_steps": 1, "keep_best": "loss"}
+    changes |= {"sample_texts": ("a [MASK]",)}
     run_pretraining(tmp_path, **{**AVERAGED, **changes})
     # The first evaluations compile. Lines of metrics stay, 50 objects at a time; a
     # data set would be 2,000.
@@ -217,14 +209,8 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplo
     run_pretraining(tmp_path, **given)
     assert "made again from the last checkpoint" in caplog.text
     assert weights.read_bytes() == before
-    assert sorted(path.name for path in run.iterdir()) == sorted(
-        ["best.old-20240131", *names]
-    )
-    # The same, killed while the model is being replaced.
-    weights.write_bytes(b"")
-    os.rename(run / "model", run / ".model.old-0123abcd")
-    run_pretraining(tmp_path, **given)
-    assert weights.read_bytes() == before
+    left = sorted(path.name for path in run.iterdir())
+    assert left == sorted(["best.old-20240131", *names])
     weights.write_bytes(b"")
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(DataError, match="no checkpoint is left to make the model"):
@@ -457,9 +443,9 @@ def test_ngrams_of_masks_that_have_none(tmp_path):
 
 
 def short(data, **changes):
-    """Returns settings of four steps, evaluated on what was trained."""
+    """Returns settings of two steps, evaluated on what was trained."""
     given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
-    given |= {"max_predictions_per_seq": 10, "num_train_steps": 4, "log_steps": 2}
+    given |= {"max_predictions_per_seq": 10, "num_train_steps": 2, "log_steps": 1}
     return {**given, **changes}
 
 
@@ -474,7 +460,6 @@ def test_spans_from_records_to_the_model(records, tmp_path, capfd):
         assert 0 <= line["sbo_accuracy"] <= 1
         assert line["loss"] == pytest.approx(line["mlm_loss"] + line["sbo_loss"])
         assert not [name for name in line if name.startswith(("sop", "nsp"))]
-    runs.assert_evaluated_again(out, data)
     record = json.loads((out / "run.json").read_text())
     assert record["settings"]["masking"] == "spanbert"
     card = (out / "README.md").read_text()
@@ -484,7 +469,7 @@ def test_spans_from_records_to_the_model(records, tmp_path, capfd):
     model = albert_tf.from_pretrained(out / "model")
     assert type(model) is albert_tf.SpanBertPretrainer and model.max_span == 4
     # The checkpoint says the same, though its names do not show the options.
-    (prefix,) = (out / "checkpoints").glob("step-4.index")
+    (prefix,) = (out / "checkpoints").glob("step-2.index")
     checkpoint = albert_tf.from_pretrained(str(prefix).removesuffix(".index"))
     tiny.assert_same_weights(model, checkpoint)
     # A masked LM is where it may start: the head of the spans is then drawn.
@@ -570,16 +555,13 @@ def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, ca
 @pytest.mark.slow
 def test_full_sentences_train_the_masked_lm_alone(records, tmp_path, caplog, capfd):
     data = records(pair_policy="none", max_seq_length=64)
-    given = {"keep_best": "ema_loss", "eval_steps": 2, "ema_decay": 0.9}
-    given |= {"export_weights": "average", "packing": True}
-    given["max_predictions_per_seq"] = 20
-    run_pretraining(tmp_path, SMALL, **short(data, **given))
+    run_pretraining(tmp_path, SMALL, **short(data, keep_best="loss"))
     said = capfd.readouterr().err
     assert "MLM accuracy" in said and "SOP" not in said
     for line in lines_of(tmp_path / "run"):
         assert line["loss"] == line["mlm_loss"]
         assert not [name for name in line if name.startswith("sop")]
-    assert "| held out, step 4 |" in (tmp_path / "run/README.md").read_text()
+    assert "| held out, step 2 |" in (tmp_path / "run/README.md").read_text()
     # The pooler is not trained, and said so.
     (said,) = [m for m in caplog.messages if "pooler" in m]
     assert "the loss does not read backbone/pooler/bias, backbone/pooler/kernel" in said

@@ -70,6 +70,7 @@ def pretraining(folder, sizes=None, **changes) -> dict:
         "num_warmup_steps": 1,
         "learning_rate": 0.01,
         "optimizer": "adamw",  # LAMB takes longer to trace
+        "fuse_elementwise": False,  # XLA takes longer than the few steps
         "max_eval_steps": 1,
         "seed": 7,
         **changes,
@@ -78,9 +79,12 @@ def pretraining(folder, sizes=None, **changes) -> dict:
 
 
 def run_pretraining(folder, sizes=None, **changes) -> str:
-    """Pretrains in `folder/run`; returns the folder of the model."""
-    settings = PretrainSettings(**pretraining(folder, sizes, **changes))
-    return pretrain(settings, draw_run)
+    """Pretrains in `folder/run`; returns the folder of the model.
+
+    Evaluations write no answers unless `sample_texts` asks for them.
+    """
+    values = pretraining(folder, sizes, **{"sample_texts": ("",), **changes})
+    return pretrain(PretrainSettings(**values), draw_run)
 
 
 def finetuning(output_dir, **changes) -> dict:

@@ -19,7 +19,9 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Stand for models of the reader, by the arguments of the fixture `model_folder`.
 MODELS = {
     "demo_output/pretrain/model": dict(head="pretraining"),
-    "demo_output/classifier": dict(head="text_classifier", labels=("keras", "numpy")),
+    "demo_output/classifier": dict(
+        head="text_classifier", labels=("keras", "numpy"), max_position_embeddings=24
+    ),
     "my_multi_label_model": dict(
         head="text_classifier",
         labels=("weather", "sport"),
@@ -34,6 +36,7 @@ MODELS = {
 
 # The demo's width, and rows that are long enough for a question with its text.
 SIZES = dict(hidden_size=128, num_attention_heads=2, max_position_embeddings=384)
+SIZES["num_hidden_layers"] = 1
 
 
 class SameForm(doctest.OutputChecker):
@@ -60,7 +63,7 @@ def folder(tmp_path_factory, model_folder, records):
     """Returns a folder with what the examples read."""
     made = tmp_path_factory.mktemp("examples")
     for name, arguments in MODELS.items():
-        model = model_folder(**SIZES, **arguments)
+        model = model_folder(**SIZES | arguments)
         shutil.copytree(model, made / name)
     shutil.copy(SPIECE, made / "demo_output/spiece.model")
     records(max_seq_length=64, output_file=str(made / "demo_output/data/docs"))

@@ -196,19 +196,24 @@ def test_a_case_that_fails_does_not_end_the_process():
 
 
 @pytest.mark.backends
-def test_tiny_models_show_that_everything_runs(monkeypatch):
+@pytest.mark.parametrize(
+    "part", ["sizes", pytest.param("table", marks=pytest.mark.broad)]
+)
+def test_tiny_models_show_that_everything_runs(monkeypatch, part):
     pytest.importorskip("jax")
     monkeypatch.setattr(gpu, "_TINY", gpu._TINY | TINY)
     monkeypatch.setattr(gpu, "_TABLE", {OUTPUT: gpu._TABLE[OUTPUT]})
-    values = {"backend": ["jax"], "parts": ["sizes", "table"]}
+    values = {"backend": ["jax"], "parts": [part]}
     values |= {"sizes": ["base"], "steps": 2, "batches_file": "", "write_batches": ""}
     saved = []
     report = topics.measure("step", values | {"scale": "small"}, saved.append)
     assert saved[-1] == report and "failed" not in report.text
     measured = report.series["measured"]
-    assert [len(one["seconds"]) for one in measured] == [2] * 4
-    forms = {f"4 x 128: jax, {form}" for form in (EAGER, FUSED)}
-    assert forms < {one["name"] for one in measured}
+    assert [len(one["seconds"]) for one in measured] == [2] * 2
+    if part == "table":
+        forms = [f"4 x 128: jax, {form}" for form in (EAGER, FUSED)]
+        assert forms == [one["name"] for one in measured]
+        return
     with pytest.raises(UsageError, match="JAX sees no GPU here; --scale=small"):
         topics.measure("step", values | {"scale": "full"}, saved.append)
 

@@ -1,0 +1,57 @@
+"""Finds the vectors with the largest products, exactly.
+
+Legend: `Q` queries, `N` vectors, `E` their numbers.
+"""
+
+import numpy as np
+
+# Products that are in memory at the same time.
+_MOST_SCORES = 1 << 24
+_QUERIES = 1024
+
+
+def nearest(
+    queries: np.ndarray, vectors: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the `k` largest products of each query, and where they are.
+
+    Args:
+        queries: float32 `[Q, E]`.
+        vectors: float32 `[N, E]`, which may be mapped from a file: it is read in
+            blocks.
+        k: At most `N` results are returned.
+
+    Returns:
+        Products float32 `[Q, k]`, the largest first, and int64 indices `[Q, k]`. Of
+        equal products, the one with the lower index comes first.
+    """
+    k = min(k, len(vectors))
+    scores = np.full((len(queries), k), -np.inf, np.float32)
+    indices = np.full((len(queries), k), len(vectors), np.int64)
+    size = max(k, _MOST_SCORES // min(_QUERIES, max(1, len(queries))))
+    for start in range(0, len(vectors), size):
+        block = np.asarray(vectors[start : start + size], np.float32)
+        numbers = np.arange(start, start + len(block))
+        for first in range(0, len(queries), _QUERIES):
+            rows = slice(first, first + _QUERIES)
+            products = queries[rows] @ block.T
+            if len(block) > k:
+                # Of equal products at the end of the list, the lower indices stay.
+                least = -np.partition(-products, k - 1)[:, k - 1 : k]
+                chosen = _first(products > least, products == least, k)
+                products = np.take_along_axis(products, chosen, 1)
+            else:
+                chosen = np.broadcast_to(np.arange(len(block)), products.shape)
+            found = np.concatenate([scores[rows], products], 1)
+            places = np.concatenate([indices[rows], numbers[chosen]], 1)
+            order = np.lexsort((places, -found))[:, :k]
+            scores[rows] = np.take_along_axis(found, order, 1)
+            indices[rows] = np.take_along_axis(places, order, 1)
+    return scores, indices
+
+
+def _first(above: np.ndarray, equal: np.ndarray, k: int) -> np.ndarray:
+    """Returns `k` columns of each row: all above, and then the first equal ones."""
+    room = k - above.sum(1, keepdims=True)
+    chosen = above | (equal & (np.cumsum(equal, 1) <= room))
+    return np.nonzero(chosen)[1].reshape(len(above), k)

@@ -15,6 +15,7 @@ DISTRIBUTIONS = {
     "PIL": "pillow",
     "absl": "absl_py",
     "google.protobuf": "protobuf",
+    "pytrec_eval": "pytrec_eval_terrier",
     "sklearn": "scikit_learn",
     "tensorflow_serving": "tensorflow_serving_api",
     "yaml": "pyyaml",

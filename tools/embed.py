@@ -15,6 +15,7 @@ from absl import flags
 from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
+from albert_tf.heads import POOLINGS
 from albert_tf.inference.settings import BulkSettings, check_output_file
 from albert_tf.tasks.text_tables import TextFileSettings
 
@@ -37,17 +38,25 @@ _OUTPUT_FILE = flags.DEFINE_string(
 define_settings(TextFileSettings)
 _POOLING = flags.DEFINE_enum(
     "pooling",
-    "mean",
-    ("mean", "cls", "pooled"),
-    "Mean over the tokens of the text, vector of [CLS], or the pooler's output.",
+    None,
+    POOLINGS,
+    "Mean or maximum over the tokens of the text, vector of [CLS], or the pooler's "
+    "output. Default: as an embedder was trained; of other models, the mean.",
 )
 _LAYER = flags.DEFINE_integer(
     "layer", -1, "Layer to read: 0 for the embeddings, -1 for the last layer."
 )
+_ROLE = flags.DEFINE_string(
+    "role", "", "Role of the texts, whose prompt an embedder puts first, such as query."
+)
+_DIMENSION = flags.DEFINE_integer(
+    "dimension", None, "Keep only the first numbers of each vector.", 1
+)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
-    "Longer texts are cut. Default: the model's maximum.",
+    "Longer texts are cut. Default: as an embedder was trained, or the model's "
+    "maximum.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 32, "Rows per call of the model, at most.", 1
@@ -72,6 +81,8 @@ def main() -> None:
         named=bool(settings.id_column),
         layer=_LAYER.value,
         pooling=_POOLING.value,
+        role=_ROLE.value,
+        dimension=_DIMENSION.value,
     )
     answer_rows(
         work,

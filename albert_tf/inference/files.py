@@ -112,18 +112,27 @@ class EmbedWork(RowWork):
     """Vectors of texts.
 
     Attributes:
-        layer, pooling: See `Embedder`.
+        layer, pooling, role, dimension: See `Embedder`.
     """
 
     answers: ClassVar[str] = VECTORS
     layer: int = -1
-    pooling: str = "mean"
+    pooling: str | None = None
+    role: str = ""
+    dimension: int | None = None
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         embedder = self.load(Embedder, num_threads)
 
         def compute(job: Job, on_rows: OnRows) -> Part:
-            vectors = embedder(job.rows.texts, self.layer, self.pooling, on_rows)
+            vectors = embedder(
+                job.rows.texts,
+                self.layer,
+                self.pooling,
+                on_rows,
+                role=self.role,
+                dimension=self.dimension,
+            )
             return formats.vectors(self.output, job, vectors)
 
         return compute

@@ -90,9 +90,7 @@ class EmbeddingTask(Task):
 
     def answers(self, examples, encoded, outputs) -> VectorAnswers:
         """Returns cosines, and for tuples the ranks of the positives."""
-        vectors = np.asarray(outputs["logits"], np.float32)
-        norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-        vectors = vectors / np.maximum(norms, 1e-12)
+        vectors = unit_vectors(outputs["logits"])
         firsts = encoded.unit_splits[:-1]
         pairs = vectors[firsts] * vectors[firsts + 1]
         scores = pairs.sum(-1)
@@ -252,6 +250,13 @@ def as_embedding(task: Task) -> EmbeddingTask:
 
 
 _HIGHEST = 5.0  # of STS-B
+
+
+def unit_vectors(values: np.ndarray) -> np.ndarray:
+    """Returns vectors `[R, E]` divided by their lengths, float32."""
+    vectors = np.asarray(values, np.float32)
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, 1e-12)
 
 
 def _ranks(

@@ -1,12 +1,13 @@
 """The tasks that have a name."""
 
 from albert_tf.errors import require
-from albert_tf.tasks import glue, multiple_choice, squad, tagging
+from albert_tf.tasks import glue, multiple_choice, retrieval, squad, tagging
 from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
 
 TASKS: dict[str, Task] = {
     task.name: task
-    for task in (*glue.TASKS, *squad.TASKS, *multiple_choice.TASKS, *tagging.TASKS)
+    for family in (glue, squad, multiple_choice, tagging, retrieval)
+    for task in family.TASKS
 }
 
 

@@ -1,0 +1,220 @@
+"""Retrieval on a folder of the BEIR benchmark (arXiv:2104.08663).
+
+Legend: `Q` queries, `N` documents, `R` rows, one per text.
+"""
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf.errors import DataError, require
+from albert_tf.storage import files
+from albert_tf.tables.columns import BadRows, Ids
+from albert_tf.tables.reader import ColumnReader
+from albert_tf.tasks.embedding import PASSAGE, QUERY, EmbeddingTask, unit_vectors
+from albert_tf.tasks.nearest import nearest
+from albert_tf.tasks.task import (
+    LONGEST_TEXT,
+    MOST_ERRORS,
+    EncodedExamples,
+    Examples,
+    FileSource,
+)
+from albert_tf.text import inputs
+
+# Documents that are ranked for each query, as in BEIR.
+_RANKED = 1000
+_METRICS = ("ndcg_at_10", "mrr_at_10", "recall_at_100", "map")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalExamples(Examples):
+    """Queries, the documents that are searched, and which of them are relevant.
+
+    Attributes:
+        path: The folder, for messages.
+        ids, texts: The `Q` queries.
+        labels: Relevance of documents to each query, by their ids; 0 for none.
+        document_ids, documents: The `N` documents, with their titles in front.
+    """
+
+    path: str
+    ids: list[str]
+    texts: list[str]
+    labels: list[dict[str, int]]
+    document_ids: list[str]
+    documents: list[str]
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    problems: list[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeirSource(FileSource):
+    """A split of a BEIR folder: `corpus.jsonl`, `queries.jsonl`, `qrels/SPLIT.tsv`."""
+
+    split: str
+
+    def read(self, folder: str) -> RetrievalExamples:
+        """Returns the queries that the split judges, and all documents."""
+        require(folder, "data_dir must be a folder of BEIR, received none")
+        there = importlib.util.find_spec("pytrec_eval")
+        require(there, "task: beir needs pytrec_eval: pip install albert_tf[retrieval]")
+        document_ids, documents = _texts(files.join(folder, "corpus.jsonl"))
+        query_ids, queries = _texts(files.join(folder, "queries.jsonl"))
+        path = files.join(folder, "qrels", f"{self.split}.tsv")
+        names = ("query-id", "corpus-id", "score")
+        table = ColumnReader(path, names, bad=BadRows(self.on_bad_input))
+        (columns,) = table.portions()
+        known, text_of = set(document_ids), dict(zip(query_ids, queries, strict=True))
+        judged: dict[str, dict[str, int]] = {}
+        for row in range(len(columns)):
+            query, document, score = (columns.values[name][row] for name in names)
+            where = columns.where(row)
+            for kind, one, there in (
+                ("query-id", query, text_of),
+                ("corpus-id", document, known),
+            ):
+                expected = f"{where}: {kind} must be an _id of the texts in {folder}"
+                require(one in there, expected, one, error=DataError)
+            expected = f"{where}: score must be a whole number"
+            is_number = str(score).lstrip("-").isdecimal()
+            require(is_number, expected, score, error=DataError)
+            judged.setdefault(query, {})[document] = int(score)
+        return RetrievalExamples(
+            folder,
+            list(judged),
+            [text_of[query] for query in judged],
+            list(judged.values()),
+            document_ids,
+            documents,
+        )
+
+    def read_file(self, path: str) -> RetrievalExamples:
+        """Raises `DataError`: a file alone holds no corpus."""
+        raise DataError(f"{path}: beir reads a folder; give --data_dir")
+
+
+class RetrievalTask(EmbeddingTask):
+    """Ranks documents by the cosine of their vectors with the query's; see `Task`."""
+
+    def encode(self, examples, tokenizer) -> EncodedExamples:
+        """Returns a row per query and, after them, a row per document."""
+        both = self.prompts.get("", "")
+        query, passage = (self.prompts.get(x, both) for x in (QUERY, PASSAGE))
+        texts = [query + text for text in examples.texts]
+        texts += [passage + text for text in examples.documents]
+        length = self.options.max_seq_length
+        rows = inputs.encode_texts(tokenizer, texts, max_seq_length=length)
+        return EncodedExamples(rows, np.arange(len(rows) + 1), {}, rows.truncated)
+
+    def answers(self, examples, encoded, outputs) -> list[dict[str, float]]:
+        """Returns the cosines of the first documents of each query, by their ids."""
+        vectors = unit_vectors(outputs["logits"])
+        queries, documents = np.split(vectors, [len(examples)])
+        scores, found = nearest(queries, documents, _RANKED + 1)
+        names = examples.document_ids
+        ranked = []
+        for query, row, values in zip(examples.ids, found, scores, strict=True):
+            pairs = zip(row.tolist(), values.tolist(), strict=True)
+            # As in BEIR, a query that is a document does not find itself.
+            hits = {names[i]: x for i, x in pairs if names[i] != query}
+            ranked.append(dict(list(hits.items())[:_RANKED]))
+        return ranked
+
+    def compare(self, examples, answers) -> dict[str, float]:
+        """Returns means over the queries, as trec_eval computes them.
+
+        `ndcg_at_10`, `mrr_at_10`, `recall_at_100` and `map`, over 1,000 documents.
+        """
+        return self.metrics(examples, answers)
+
+    def metric_names(self, examples) -> list[str]:
+        """Returns the names of the metrics."""
+        return list(_METRICS)
+
+    def collapse(self, examples, answers) -> str:
+        """Returns a message if all documents have the same vector."""
+        spreads = [max(x.values()) - min(x.values()) for x in answers if len(x) > 1]
+        same = spreads and max(spreads) < 1e-4
+        return "all documents have the same vector" * bool(same)
+
+    def report(self, examples, answers, encoded) -> dict[str, Any]:
+        """Returns the content of a report: the queries with the lowest nDCG."""
+        values = [x["ndcg_at_10"] for x in _by_query(examples, answers)]
+        text_of = dict(zip(examples.document_ids, examples.documents, strict=True))
+        worst = sorted(range(len(values)), key=values.__getitem__)[:MOST_ERRORS]
+        errors = []
+        for i in worst:
+            best = next(iter(answers[i]), "")
+            right = [name for name, score in examples.labels[i].items() if score > 0]
+            errors.append(
+                {
+                    "index": examples.ids[i],
+                    "text": examples.texts[i][:LONGEST_TEXT],
+                    "label": "; ".join(text_of[x][:200] for x in right[:3]),
+                    "prediction": text_of.get(best, "")[:LONGEST_TEXT],
+                    "score": values[i],
+                    "truncated": bool(encoded.truncated[i]),
+                }
+            )
+        return {"errors": errors}
+
+
+def _texts(path: str) -> tuple[list[str], list[str]]:
+    """Returns the ids of a file of texts, and the texts after their titles."""
+    reader = ColumnReader(path, ("_id", "text"), optional=("title",))
+    (columns,) = reader.portions()
+    titles = columns.values.get("title") or [""] * len(columns)
+    texts, ids = columns.values["text"], Ids()
+    for row, name in enumerate(columns.values["_id"]):
+        where = columns.where(row)
+        is_text = isinstance(name, str) and isinstance(texts[row], str)
+        expected = f"{where}: _id and text must be texts"
+        require(is_text, expected, name, texts[row], error=DataError)
+        try:
+            ids.add(name, where)
+        except DataError as e:
+            raise DataError(f"{where}: {e}") from None
+    joined = zip(titles, texts, strict=True)
+    texts = [f"{title or ''} {text}".strip() for title, text in joined]
+    return columns.values["_id"], texts
+
+
+def _by_query(examples: RetrievalExamples, answers: list) -> list[dict[str, float]]:
+    """Returns the metrics of each query."""
+    import pytrec_eval
+
+    judged = dict(zip(examples.ids, examples.labels, strict=True))
+    run = dict(zip(examples.ids, answers, strict=True))
+    first = {name: dict(list(x.items())[:10]) for name, x in run.items()}
+    names = {"ndcg_cut_10", "recall_100", "map"}
+    whole = pytrec_eval.RelevanceEvaluator(judged, names).evaluate(run)
+    ranks = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(first)
+    return [
+        {
+            "ndcg_at_10": whole[name]["ndcg_cut_10"],
+            "mrr_at_10": ranks[name]["recip_rank"],
+            "recall_at_100": whole[name]["recall_100"],
+            "map": whole[name]["map"],
+        }
+        for name in examples.ids
+    ]
+
+
+def _means(examples: RetrievalExamples, answers: list) -> dict[str, float]:
+    queries = _by_query(examples, answers)
+    return {n: float(np.mean([values[n] for values in queries])) for n in _METRICS}
+
+
+TASKS = (
+    RetrievalTask(
+        name="beir",
+        head="text_embedder",
+        metrics=_means,
+        selecting_metric=_METRICS[0],
+        splits={name: BeirSource(split=name) for name in ("dev", "test")},
+    ),
+)

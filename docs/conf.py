@@ -2,8 +2,12 @@
 
 Pages are Markdown (MyST). Those in `guides/` and `notebooks/` are executed, all in the
 working folder that `workspace.py` makes; `api/` is generated from the docstrings.
+
+Kernels and `albert-tf` start as copies of a process that has imported TensorFlow
+(`tests/forked.py`): seventy imports would take longer than what the pages compute.
 """
 
+import json
 import os
 import pathlib
 import runpy
@@ -14,13 +18,16 @@ from myst_nb.core import render
 from sphinx.util import inspect
 
 import albert_tf
+from tests import forked
 
-DOCS = pathlib.Path(__file__).parent
+DOCS = pathlib.Path(__file__).resolve().parent
+PROGRAMS, JUPYTER = DOCS / "_build/programs", DOCS / "_build/jupyter"
 WORK = DOCS / "_work"
 # What cells see. A kernel starts in the folder of its page, unless this changes it.
 PROFILE = DOCS / "_build/ipython/profile_default"
 START = f"""c.InteractiveShellApp.exec_lines = ["import os", "os.chdir({str(WORK)!r})"]
 c.InteractiveShellApp.hide_initial_ns = True
+c.InteractiveShellApp.matplotlib = "inline"  # it has been imported already
 c.HistoryManager.enabled = False
 c.IPKernelApp.log_level = "ERROR"
 c.InlineBackend.figure_formats = {{"retina"}}
@@ -28,10 +35,20 @@ c.InlineBackend.figure_formats = {{"retina"}}
 WORK.mkdir(exist_ok=True)
 PROFILE.mkdir(parents=True, exist_ok=True)
 (PROFILE / "ipython_kernel_config.py").write_text(START, encoding="utf-8")
+# `make test-all` executes the pages to see that they run.
+FEW = {"pretrain": "--num_train_steps=20 --num_warmup_steps=2"}
+FEW = FEW if "DOCS_SHORT" in os.environ else {}
+forked.write_program(PROGRAMS / "albert-tf", str(DOCS.parent / "tools/main.py"), **FEW)
+KERNEL = [*forked.PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+KERNEL = {"argv": KERNEL, "display_name": "Python 3", "language": "python"}
+(JUPYTER / "kernels/python3").mkdir(parents=True, exist_ok=True)
+(JUPYTER / "kernels/python3/kernel.json").write_text(json.dumps(KERNEL))
+PATH = [str(PROGRAMS), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
 os.environ |= {
+    forked.OWNER: str(os.getpid()),
     "IPYTHONDIR": str(PROFILE.parent),
-    # `albert-tf` is that of the environment that builds.
-    "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "JUPYTER_PATH": str(JUPYTER),
+    "PATH": os.pathsep.join(PATH),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "COLUMNS": "88",
 }

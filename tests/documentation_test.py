@@ -6,7 +6,6 @@ They are run verbatim, except for long ones, which get the flags in `SHORTER`, t
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 
@@ -52,8 +51,9 @@ def is_run(item):
 
 
 RUN = list(filter(is_run, ITEMS))
-# Pages of what everybody does first; the others are run by `make test-broad`.
-QUICK = {"README.md", "docs/commands.md", "docs/python.md", "docs/reports.md"}
+# The others are run by `make test-broad`: the demo and the cells of pages, which are
+# always run, show the same steps.
+QUICK = "README.md"
 # A page that looks at what another one has left, which comes before it.
 GOES_ON = {"docs/reports.md": "docs/commands.md"}
 # Flags of the original that the help does not list: they say what to use instead.
@@ -93,7 +93,6 @@ def verb_of(command):
 def test_the_pages_show_commands():
     pages = {item.page for item in RUN}
     assert {"README.md", "docs/data.md", "docs/tpu.md"} <= pages
-    assert pages >= QUICK
     shows = [item.page for item in RUN if item.kind == "python"]
     assert {"README.md", "docs/python.md"} <= set(shows)
     verbs = {(item.page, verb_of(item.text)) for item in RUN}
@@ -138,19 +137,6 @@ def test_make_has_the_target(target):
         ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-
-
-def programs(folder):
-    """Puts `albert-tf` and `python` of this checkout on a path of their own."""
-    lines = {
-        "albert-tf": f'exec {shlex.join(forked.PYTHON)} "{ROOT}/tools/main.py" "$@"',
-        "python": f'exec {shlex.join(forked.PYTHON)} "$@"',
-    }
-    folder.mkdir()
-    for name, line in lines.items():
-        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
-        (folder / name).chmod(0o755)
-    return folder
 
 
 def prepare(folder):
@@ -201,7 +187,9 @@ def folders(tmp_path_factory):
         if page not in made:
             made[page] = tmp_path_factory.mktemp("page")
             prepare(made[page])
-            programs(made[page] / ".bin")
+            programs = made[page] / ".bin"
+            forked.write_program(programs / "albert-tf", f"{ROOT}/tools/main.py")
+            forked.write_program(programs / "python")
         return made[page]
 
     return folder_of
@@ -211,7 +199,7 @@ def folders(tmp_path_factory):
 @pytest.mark.parametrize(
     "item",
     [
-        pytest.param(i, marks=[] if i.page in QUICK else [pytest.mark.broad])
+        pytest.param(i, marks=[] if i.page == QUICK else [pytest.mark.broad])
         for i in RUN
     ],
     ids=str,

@@ -5,8 +5,8 @@ tenth of one. Use `[*forked.PYTHON, "-m", "some.module", ...]` in place of
 `[sys.executable, ...]` where a test needs a process, but not one that is new from its
 first import on. The process that is started passes on its arguments, variables, folder,
 open files and signals, and ends as the copy ends. The first one starts the server that
-makes the copies, which ends with the session of pytest. Outside of one, it becomes an
-ordinary Python.
+makes the copies, which ends with its owner: the session of pytest, or the build of the
+documentation. Without one, it becomes an ordinary Python.
 """
 
 import contextlib
@@ -14,8 +14,10 @@ import fcntl
 import gc
 import json
 import os
+import pathlib
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -26,7 +28,7 @@ import types
 import zlib
 
 PYTHON = [sys.executable, "-S", os.path.abspath(__file__)]
-# Process of pytest that all workers belong to, set by conftest.py.
+# Process of pytest that all workers belong to, set by conftest.py, or of Sphinx.
 OWNER = "ALBERT_TF_TESTS_PID"
 # Variables that are read by imports: there is a server for each of their values.
 _EARLY = ("KERAS_BACKEND", "PYTHONHASHSEED", "PYTHONUTF8", "TF_CPP_MIN_LOG_LEVEL")
@@ -51,6 +53,18 @@ def main(arguments: list[str]) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def write_program(path: pathlib.Path, *arguments: str, **more: str) -> None:
+    """Writes a program that is a copy which runs `python ARGUMENTS`.
+
+    `verb="--flag=value"` appends flags if the first argument is the verb.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f'[ "$1" != {v} ] || set -- "$@" {flags}' for v, flags in more.items()]
+    lines = ["#!/bin/sh", *lines, f'exec {shlex.join([*PYTHON, *arguments])} "$@"', ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    path.chmod(0o755)
 
 
 def _connect() -> socket.socket:
@@ -147,12 +161,13 @@ def _copy(connection: socket.socket) -> list[str]:
 
 def _wait_for(pid: int, connection: socket.socket) -> None:
     """Tells the other end how a copy ended; ends it when nobody listens any more."""
+    owner = int(os.environ[OWNER])
     connection.sendall(f"{pid}\n".encode())
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             break
-        if select.select([connection], [], [], 0.02)[0]:
+        if select.select([connection], [], [], 0.02)[0] or not _is_alive(owner):
             os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(BrokenPipeError):
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())

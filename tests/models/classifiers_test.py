@@ -102,4 +102,4 @@ def test_fit_learns_which_token_comes_first():
     inputs = {"token_ids": x, "padding_mask": np.ones_like(x)}
     history = model.fit(inputs, y, batch_size=16, epochs=6, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
-    assert model.evaluate(inputs, y, verbose=0)[1] > 0.9
+    assert history["accuracy"][-1] > 0.9

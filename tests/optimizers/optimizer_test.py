@@ -125,24 +125,6 @@ def test_repeated_ids_equal_the_dense_gradient(make):
     assert values[0][1] == pytest.approx(values[1][1], rel=1e-4)
 
 
-def test_compile_and_fit_learn():
-    keras.utils.set_random_seed(1)
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(64, 5)).astype("float32")
-    y = (x @ rng.normal(size=(5, 3))).argmax(-1)
-    layers = [keras.Input((5,)), keras.layers.Dense(11, "tanh"), keras.layers.Dense(3)]
-    model = keras.Sequential(layers)
-    steps = {"num_train_steps": 80, "num_warmup_steps": 8}
-    optimizer = create_optimizer("lamb", learning_rate=0.03, **steps)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, jit_compile=True)
-    history = model.fit(x, y, batch_size=8, epochs=10, verbose=0, shuffle=False)
-    losses = history.history["loss"]
-    assert losses[-1] < 0.5 * losses[0]
-    assert float(model.optimizer.last_global_norm) > 0
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.0, abs=1e-8)
-
-
 def test_mixed_float16_with_loss_scale():
     """The wrapper unscales before our clipping and skips a step that overflowed."""
     variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")

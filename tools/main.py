@@ -15,6 +15,8 @@ VERBS = (
     "evaluate",
     "predict",
     "embed",
+    "search",
+    "mine_negatives",
     "glue_submission",
     "fill_mask",
     "inspect",

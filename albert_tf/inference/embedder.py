@@ -18,6 +18,7 @@ from albert_tf.inference.forward import (
     compile_encoder,
     steps,
 )
+from albert_tf.tasks.nearest import of_length_1
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
@@ -178,8 +179,7 @@ class Embedder(predictor.Loadable):
         vectors = vectors[:, :dimension]
         if pooling is not None or not self.model.normalize:
             return vectors
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.maximum(norms, 1e-12)
+        return of_length_1(vectors)
 
     def _layer_number(self, layer: int, pooling: str | None) -> int:
         """Returns the index of a layer from the front; see `__call__`."""

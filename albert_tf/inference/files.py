@@ -30,6 +30,7 @@ from albert_tf.inference.predictor import Loadable, Predictor
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
+from albert_tf.storage import files
 from albert_tf.tasks.task import Portions
 from albert_tf.wording import count_of
 
@@ -164,7 +165,11 @@ def answer_rows(
     recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
     del recorded["output_file"]
     recorded |= {"command": type(work).__name__, **(settings or {})}
-    return answer_file(work, source, output, recorded, bulk, overwrite)
+    progress = answer_file(work, source, output, recorded, bulk, overwrite)
+    if output.ending == "npy":
+        record = {name: recorded[name] for name in formats.RECORDED}
+        files.write_text(formats.record_of(output.path), files.to_json(record))
+    return progress
 
 
 def answer_file(

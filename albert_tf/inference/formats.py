@@ -26,6 +26,10 @@ from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task, table_text
 
 # Yields the parts of an output in order, on every call.
 Parts = Callable[[], Iterator[Part]]
+# Texts in an order, which no single head gives.
+RANKED = "ranked"
+# What is recorded next to an array of vectors, to recognize their model.
+RECORDED = ("model", "layer", "pooling", "role", "dimension", "max_seq_length")
 # The nouns for kinds of answers, and the endings of their files.
 _ENDINGS = {
     VECTORS: ("vectors", ("npy", "jsonl", "parquet")),
@@ -33,6 +37,7 @@ _ENDINGS = {
     CHOICES: ("choices", ("tsv", "csv", "jsonl", "parquet")),
     TAGS: ("tags of words", ("tsv", "jsonl", "parquet")),
     SPANS: ("answers to questions", ("json", "parquet")),
+    RANKED: ("texts", ("tsv", "csv", "jsonl", "parquet")),
 }
 _DELIMITERS = {"tsv": "\t", "csv": ","}
 # The original's files of answers to questions, by the ending of their names, and the
@@ -158,6 +163,23 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     if ending == "json":
         return Part(json.dumps(rows).encode(), about)
     return Part(_lines(rows, is_numbered).encode(), about)
+
+
+def rows_of(output: Output, job: Job, rows: Sequence[Mapping[str, Any]]) -> Part:
+    """Returns rows with the same columns as the content of a part."""
+    about = {"rows": len(rows), "numbered": False}
+    if output.ending == "parquet":
+        return Part(_table_of_rows(rows[0], rows), about)
+    if output.ending == "jsonl":
+        return Part(_lines(rows, False).encode(), about)
+    table = [[str(value) for value in row.values()] for row in rows]
+    header = [] if job.first else [list(rows[0])]
+    return Part(table_text(header + table, _DELIMITERS[output.ending]).encode(), about)
+
+
+def record_of(path: str) -> str:
+    """Returns the file next to an array of vectors that says how they were made."""
+    return f"{path}.json"
 
 
 def _emptied(examples: Any, rows: list, empty: Callable[[Any], Any]) -> list:
@@ -288,7 +310,9 @@ def _table_of_rows(first: Mapping, rows: Sequence[Mapping[str, Any]]) -> bytes:
             return pa.struct({name: kind(inner) for name, inner in value.items()})
         if isinstance(value, list):
             return pa.list_(kind(value[0]) if value else pa.string())
-        return pa.string() if isinstance(value, str) else pa.float64()
+        is_count = type(value) is int
+        other = pa.int64() if is_count else pa.float64()
+        return pa.string() if isinstance(value, str) else other
 
     # UTF-8 cannot represent half characters, which a text may contain.
     text = json.dumps([first, *rows], ensure_ascii=False).encode("utf-8", "replace")

@@ -15,7 +15,7 @@ from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.tasks import metrics
 from albert_tf.tasks.embedding_files import SCORES, TEXTS, TUPLES, TextTuples, of_table
-from albert_tf.tasks.nearest import nearest
+from albert_tf.tasks.nearest import nearest, of_length_1
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
@@ -254,9 +254,7 @@ _HIGHEST = 5.0  # of STS-B
 
 def unit_vectors(values: np.ndarray) -> np.ndarray:
     """Returns vectors `[R, E]` divided by their lengths, float32."""
-    vectors = np.asarray(values, np.float32)
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(norms, 1e-12)
+    return of_length_1(np.asarray(values, np.float32))
 
 
 def _ranks(

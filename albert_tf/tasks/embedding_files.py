@@ -14,7 +14,11 @@ from albert_tf.errors import DataError, require
 from albert_tf.tables.columns import BadRow, BadRows, Ids, expect, warn_of_skipped
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tasks.task import Examples, FileSource, Portions
-from albert_tf.tasks.text_tables import LabelledTableSettings, TextTable
+from albert_tf.tasks.text_tables import (
+    LabelledTableSettings,
+    TableSettings,
+    TextTable,
+)
 
 # What a row has: a text and its positive, perhaps with negatives; two texts and a
 # score; or one text.
@@ -51,8 +55,8 @@ class TextTuples(Examples):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TupleTableSettings(LabelledTableSettings):
-    """The columns of texts to train vectors on.
+class PairFileSettings(TableSettings):
+    """The columns of pairs, and of their negatives.
 
     Attributes:
         positive_column: Vectors: column of the text whose vector should be near the
@@ -65,20 +69,35 @@ class TupleTableSettings(LabelledTableSettings):
     positive_column: str = "positive"
     negative_columns: tuple[str, ...] = ()
 
+    def stream(self, path: str) -> Portions:
+        """Returns the pairs in a file, to be read in portions."""
+        source = TupleSource(columns=self)
+        names = _names(path, self)
+        form, *_ = find_form(self, names)
+        expected = f"{path}: expected pairs, with a column {self.positive_column} or "
+        expected += "--text_pair_column, received the columns"
+        require(form != TEXTS, expected, ", ".join(names))
+        return source.open(path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TupleTableSettings(PairFileSettings, LabelledTableSettings):
+    """The columns of texts to train vectors on, and of scores."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TupleSource(FileSource):
     """A table of texts as the source of examples; its columns decide their form."""
 
-    columns: TupleTableSettings
+    columns: PairFileSettings
 
     def open(self, path: str) -> Portions:
         """Returns the examples in a file."""
         settings, reader = self.columns, None
         names = _names(path, settings)
         form, text, others = find_form(settings, names)
-        has_label = form == SCORES
-        wanted = [text, *others[:1], settings.label_column * has_label]
+        wanted = [text, *others[:1]]
+        wanted += [settings.label_column] if form == SCORES else []
         wanted = list(dict.fromkeys(filter(None, [*wanted, settings.id_column])))
 
         def portions(size: int | None) -> Iterator[TextTuples]:
@@ -110,7 +129,7 @@ class TupleSource(FileSource):
         return Portions(portions, lambda: reader.fraction() if reader else 0.0)
 
 
-def has_positives(settings: TupleTableSettings, names: Sequence[str]) -> bool:
+def has_positives(settings: PairFileSettings, names: Sequence[str]) -> bool:
     """Returns whether a table's columns show that it is one to train vectors on."""
     return settings.positive_column in names and any(
         name in names for name in (settings.text_column, *_ANCHORS)
@@ -118,7 +137,7 @@ def has_positives(settings: TupleTableSettings, names: Sequence[str]) -> bool:
 
 
 def find_form(
-    settings: TupleTableSettings, names: Sequence[str]
+    settings: PairFileSettings, names: Sequence[str]
 ) -> tuple[str, str, list[str]]:
     """Returns the form of a table's rows, the column of texts, and of the others."""
     text, pair = settings.text_column, settings.text_pair_column
@@ -131,7 +150,7 @@ def find_form(
         return TUPLES, text, [settings.positive_column, *negatives]
     if not pair:
         return TEXTS, text, []
-    if settings.label_column in names:
+    if getattr(settings, "label_column", None) in names:
         return SCORES, text, [pair]
     return TUPLES, text, [pair, *settings.negative_columns]
 
@@ -159,7 +178,7 @@ def score_of(cell: Any, place: str) -> float:
     return score
 
 
-def _names(path: str, settings: TupleTableSettings) -> tuple[str, ...]:
+def _names(path: str, settings: PairFileSettings) -> tuple[str, ...]:
     reader = ColumnReader(path, (), bad=BadRows("skip"), **settings.layout)
     return next(reader.portions(1)).names
 

@@ -5,13 +5,15 @@ Legend: `Q` queries, `N` vectors, `E` their numbers.
 
 import numpy as np
 
+from albert_tf.errors import DataError, require
+
 # Products that are in memory at the same time.
 _MOST_SCORES = 1 << 24
 _QUERIES = 1024
 
 
 def nearest(
-    queries: np.ndarray, vectors: np.ndarray, k: int
+    queries: np.ndarray, vectors: np.ndarray, k: int, cosine: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the `k` largest products of each query, and where they are.
 
@@ -20,17 +22,26 @@ def nearest(
         vectors: float32 `[N, E]`, which may be mapped from a file: it is read in
             blocks.
         k: At most `N` results are returned.
+        cosine: Whether all vectors are divided by their lengths before.
 
     Returns:
         Products float32 `[Q, k]`, the largest first, and int64 indices `[Q, k]`. Of
         equal products, the one with the lower index comes first.
+
+    Raises:
+        DataError: If a vector is not finite.
     """
+    queries = of_length_1(queries) if cosine else queries
     k = min(k, len(vectors))
     scores = np.full((len(queries), k), -np.inf, np.float32)
     indices = np.full((len(queries), k), len(vectors), np.int64)
     size = max(k, _MOST_SCORES // min(_QUERIES, max(1, len(queries))))
     for start in range(0, len(vectors), size):
         block = np.asarray(vectors[start : start + size], np.float32)
+        is_finite = np.isfinite(block).all(1)
+        bad = start + int(np.argmin(is_finite))
+        require(is_finite.all(), f"row {bad} is not finite", error=DataError)
+        block = of_length_1(block) if cosine else block
         numbers = np.arange(start, start + len(block))
         for first in range(0, len(queries), _QUERIES):
             rows = slice(first, first + _QUERIES)
@@ -48,6 +59,12 @@ def nearest(
             scores[rows] = np.take_along_axis(found, order, 1)
             indices[rows] = np.take_along_axis(places, order, 1)
     return scores, indices
+
+
+def of_length_1(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors `[..., E]` divided by their lengths."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, 1e-12)
 
 
 def _first(above: np.ndarray, equal: np.ndarray, k: int) -> np.ndarray:

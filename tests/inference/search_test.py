@@ -1,0 +1,121 @@
+"""Search and hard negatives on small random models."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf.converters.load import save_pretrained
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.embedder import Embedder
+from albert_tf.inference.files import EmbedWork, answer_rows
+from albert_tf.inference.search import (
+    NegativesWork,
+    SearchWork,
+    build_index,
+    positives,
+    write_pairs,
+)
+from albert_tf.models.embedder import AlbertTextEmbedder
+from albert_tf.tasks.embedding_files import PairFileSettings
+from albert_tf.tasks.text_tables import TextFileSettings
+from tests.tiny import CONFIG
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "and", "bird", "flew", "house", "a"]
+TEXTS = [" ".join([*WORDS, *WORDS][i : i + 3]) for i in range(10)]
+SETTINGS = TextFileSettings(id_column="id")
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer, tmp_path_factory):
+    prompts = {"query": "the ", "passage": "a "}
+    model = AlbertTextEmbedder(CONFIG, seed=1, dimension=7, prompts=prompts)
+    path = tmp_path_factory.mktemp("embedder") / "model"
+    save_pretrained(model, path, tokenizer=tokenizer)
+    return str(path)
+
+
+def table(path, texts):
+    lines = (json.dumps({"id": f"d{i}", "text": text}) for i, text in enumerate(texts))
+    path.write_text("\n".join(lines) + "\n")
+    return lambda: SETTINGS.stream(str(path))
+
+
+def search(model, tmp_path, name="found.jsonl", corpus=TEXTS, **options):
+    index = build_index(
+        str(tmp_path / "index"),
+        EmbedWork(model=model, output_file="", role="passage"),
+        table(tmp_path / "corpus.jsonl", corpus),
+        {},
+        **options,
+    )
+    output = str(tmp_path / name)
+    work = SearchWork(model=model, output_file=output, index=index, k=3)
+    answer_rows(work, table(tmp_path / "queries.jsonl", TEXTS[::4]))
+    with open(output, encoding="utf-8") as f:
+        return index, [json.loads(line) for line in f]
+
+
+def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path):
+    index, rows = search(model, tmp_path)
+    embed = Embedder.from_pretrained(model)
+    products = embed(TEXTS[::4], role="query") @ embed(TEXTS, role="passage").T
+    expected = np.argsort(-products, axis=1, kind="stable")[:, :3]
+    assert [row["id"] for row in rows] == [f"d{i}" for i in expected.ravel()]
+    assert [row["text"] for row in rows] == [TEXTS[i] for i in expected.ravel()]
+    assert [row["rank"] for row in rows] == [1, 2, 3] * 3
+    best = np.take_along_axis(products, expected, 1).ravel()
+    np.testing.assert_allclose([row["score"] for row in rows], best, atol=1e-5)
+    # The index is used again, and so are vectors that `embed` wrote.
+    again = search(model, tmp_path, "again.jsonl", vectors=index.vectors)
+    assert again == (index, rows)
+    with pytest.raises(UsageError, match="holds the index of another model or corpus"):
+        search(model, tmp_path, "other.jsonl", corpus=TEXTS[:-1])
+
+
+def test_refuses_vectors_that_do_not_belong_to_the_corpus(model, tmp_path):
+    index, _ = search(model, tmp_path)
+    np.save(tmp_path / "other.npy", np.ones((10, 7), "f4"))
+    with pytest.raises(UsageError, match="no other.npy.json .* model .* is unknown"):
+        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+    record = json.loads((tmp_path / "index/vectors.npy.json").read_text())
+    path = tmp_path / "other.npy.json"
+    path.write_text(json.dumps(record | {"model": "1"}))
+    with pytest.raises(UsageError, match="made with another model"):
+        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+    path.write_text(json.dumps(record))
+    np.save(tmp_path / "other.npy", np.ones((9, 7), "f4"))
+    with pytest.raises(UsageError, match="has 9 vectors, the corpus 10 texts"):
+        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+    np.save(tmp_path / "other.npy", np.full((10, 7), np.nan, "f4"))
+    with pytest.raises(DataError, match="other.npy: row 0 is not finite"):
+        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+
+
+def test_negatives_are_near_but_no_positives(model, tmp_path):
+    pairs = [(TEXTS[i], TEXTS[(i + 1) % 10]) for i in range(10)]
+    pairs.append((TEXTS[0], TEXTS[5]))
+    path, folder = tmp_path / "pairs.tsv", str(tmp_path / "index")
+    path.write_text("text\tpositive\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    stream = lambda: PairFileSettings().stream(str(path))  # noqa: E731
+    write_pairs(folder, stream())
+    work = EmbedWork(model=model, output_file="", role="passage")
+    index = build_index(folder, work, lambda: positives(folder, str(path)), {})
+    for margin in (-2.0, 0.1):
+        output = str(tmp_path / f"triples{margin}.jsonl")
+        work = NegativesWork(
+            model=model, output_file=output, index=index, k=2, min_rank=2, margin=margin
+        )
+        answer_rows(work, stream)
+        with open(output, encoding="utf-8") as f:
+            rows = [json.loads(line) for line in f]
+        embed = Embedder.from_pretrained(model)
+        products = embed(TEXTS, role="query") @ embed(TEXTS, role="passage").T
+        for row, (text, positive) in zip(rows, pairs, strict=True):
+            assert (row["text"], row["positive"]) == (text, positive)
+            i, known = TEXTS.index(text), {b for a, b in pairs if a == text} | {text}
+            near = [j for j in np.argsort(-products[i]) if TEXTS[j] not in known][1:]
+            limit = products[i, TEXTS.index(positive)] - margin
+            expected = [TEXTS[j] for j in near if products[i, j] <= limit][:2]
+            found = [row["negative_1"], row["negative_2"]]
+            assert found == expected + [""] * (2 - len(expected))

@@ -11,7 +11,7 @@ from absl import logging
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import file_format, find_column
-from albert_tf.tables.reader import open_parquet
+from albert_tf.tables.typed_rows import open_parquet
 
 # -1 stands for no label in Hugging Face's sets.
 _ID = re.compile(r"-1|0|[1-9]\d{0,8}")

@@ -24,7 +24,7 @@ class LayoutSettings:
 
     @property
     def layout(self) -> dict:
-        """Arguments of `reader.ColumnReader`."""
+        """Arguments of `cells.CellReader`."""
         return {
             "delimiter": self.delimiter.replace("\\t", "\t") or None,
             "header": self.header,

@@ -98,6 +98,12 @@ class BadRows:
         self.counts[reason] += 1
         self.first = self.first or message
 
+    def stand_in(self, reason: str, message: str) -> BadRow | None:
+        """Returns a `BadRow` with the message if rows are kept, or reports the row."""
+        if self.action == BLANK:
+            return BadRow(message)
+        return self.report(reason, message)
+
     def usable(
         self,
         reason: str,

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO
+from typing import IO, Any
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
@@ -194,6 +194,16 @@ def without_mark(line: str) -> tuple[str, tuple[str, str] | None]:
         return line, None
     _, reason, problem, line = line.split(_MARK, 3)
     return line, (reason, problem)
+
+
+def used_row(row: Any, lines: Iterable[str], is_blank: bool, bad: BadRows) -> Any:
+    """Returns a row, None if it is blank, or a stand-in if its lines are not text."""
+    for _, problem in map(without_mark, lines):
+        if problem:
+            return bad.stand_in(*problem)
+    if is_blank:
+        bad.counts["blank lines"] += 1
+    return None if is_blank else row
 
 
 def read_text(path: str) -> str:

@@ -37,8 +37,7 @@ from albert_tf.errors import DataError, require
 from albert_tf.settings import check_fields, setting
 from albert_tf.storage import files, streams
 from albert_tf.tables.column_settings import LayoutSettings, ReadingSettings
-from albert_tf.tables.columns import BadRows
-from albert_tf.tables.reader import ColumnReader
+from albert_tf.tables.columns import BadRows, file_format
 from albert_tf.tables.text_stream import MAX_ROW_BYTES, TextStream
 from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.wording import count_of
@@ -52,7 +51,7 @@ _LINE_COUNTS = {
 FORMATS = ("auto", *formats.LAYOUTS)
 # Longer documents, in characters, are rare unless documents are not separated.
 _LONG = 1 << 20
-# Formats with rows, and their names in `ColumnReader`.
+# Formats with rows, and their kinds in `file_format`.
 _ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
 
 
@@ -244,12 +243,8 @@ class Corpus:
         elif kind in formats.PLAIN:
             yield from formats.PLAIN[kind](stream.lines())
         else:
-            field = settings.text_field
-            layout = {"kind": _ROW_FORMATS[kind], **settings.layout}
-            # Numbers stay numbers, which are not text. JSON may lack the field.
-            layout |= {"exact": [field], "raw": True, "may_be_empty": True}
-            reader = ColumnReader(name, [field], bad=bad, text=stream, **layout)
-            yield from formats.read_rows(reader, field, bad)
+            field, rows = settings.text_field, _ROW_FORMATS[kind] or file_format(name)
+            yield from formats.read_rows(stream, rows, field, bad, settings.layout)
             # The names of the data card.
             names = _LINE_COUNTS if kind == "jsonl" else {}
             for reason, number in bad.counts.items():

@@ -5,6 +5,7 @@ paragraphs still to be split for the other formats), and None at the end of each
 document. Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
 """
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -12,9 +13,16 @@ from collections.abc import Iterator
 
 from albert_tf.errors import DataError
 from albert_tf.tables import tfds_source
-from albert_tf.tables.columns import BadRows, did_you_mean
-from albert_tf.tables.reader import ColumnReader, whole_characters
+from albert_tf.tables.cells import CellReader
+from albert_tf.tables.columns import BadRows, did_you_mean, find_column
 from albert_tf.tables.text_stream import TextStream, split_lines
+from albert_tf.tables.typed_rows import (
+    json_objects,
+    open_parquet,
+    parquet_rows,
+    plain_rows,
+    whole_characters,
+)
 
 # A longer line is cut at white space, so that memory stays bounded.
 MAX_LINE_BYTES = 1 << 20
@@ -220,15 +228,35 @@ def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
     yield None
 
 
-def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str | None]:
+def read_rows(
+    stream: TextStream, kind: str, column: str, bad: BadRows, layout: dict
+) -> Iterator[str | None]:
     """Reads the strings of a column of a table, JSON Lines or Parquet as documents.
 
-    `text` of the reader may hold halves of surrogate pairs; `bad` handles rows without
-    text. Raises `UsageError` if pyarrow is needed and not installed, and `DataError` if
-    the file is damaged, or not JSON Lines and has no such column.
+    `kind` is "json" or "parquet"; anything else is a table of cells, written as
+    `layout` says. JSON has a field of exactly this name, which any row may lack; `bad`
+    handles rows without text. Raises `UsageError` if pyarrow is needed and not
+    installed, and `DataError` if the file is damaged, or has no such column.
     """
-    for rows in reader.portions(_ROWS):
-        for number, text in enumerate(rows.values[column]):
+    path, unit = stream.path, "row"
+    with contextlib.ExitStack() as stack:
+        if kind == "json":
+            unit, objects = json_objects(stream, bad)
+            rows = ((number, one.get(column)) for number, one in objects)
+        elif kind == "parquet":
+            table = stack.enter_context(open_parquet(path))
+            names = table.schema_arrow.names
+            wanted = [names[find_column(path, column, names)]]
+            # Numbers stay numbers, which are not text.
+            rows = parquet_rows(table, wanted, _ROWS)
+            rows = plain_rows(f"{path}: row", rows, bad, exact=True)
+            rows = ((number, row[0]) for number, row in rows)
+        else:
+            unit, cells = "line", CellReader(stream, bad, **layout)
+            names, has_names, lines = cells.open()
+            index = find_column(path, column, names, has_names)
+            rows = ((line, row[index]) for line, row in lines)
+        for number, text in rows:
             if not isinstance(text, str):
                 reason, rule = "rows_without_text", f"strings, received {text!r:.80}"
             elif "\0" in text:
@@ -237,7 +265,7 @@ def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str |
                 text = whole_characters(text, bad.counts)
                 yield from text_paragraphs(text, bad.counts)
                 continue
-            where = f"{rows.where(number)}: column {column!r} (--text_column)"
+            where = f"{path}: {unit} {number}: column {column!r} (--text_column)"
             bad.report(reason, f"{where} must contain {rule}")
 
 

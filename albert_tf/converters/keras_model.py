@@ -11,7 +11,7 @@ from absl import logging
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS, PAIRS, Head, all_rows, find
-from albert_tf.layers.ops import TruncatedNormal, without_initial_values
+from albert_tf.layers.configured import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
 # Without the pooler, which some heads do not use.

@@ -13,7 +13,10 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.layers.ops import ConfiguredLayer, gather_places, linear, within
+from albert_tf.layers.configured import ConfiguredLayer
+from albert_tf.layers.context import within
+from albert_tf.layers.gathering import gather_places
+from albert_tf.layers.gradients import linear
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.

@@ -13,7 +13,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.layers.ops import within
+from albert_tf.layers.context import within
 
 UNROLLED, LOOP, LOOP_REMAT = "unrolled", "loop", "loop_remat"
 _FORM = contextvars.ContextVar("albert_tf_depth", default=UNROLLED)

@@ -11,7 +11,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.layers.ops import ConfiguredLayer
+from albert_tf.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable("albert_tf")

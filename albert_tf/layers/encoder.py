@@ -20,13 +20,10 @@ from albert_tf.layers.attention import (
     attention_bias,
     kernel_for,
 )
-from albert_tf.layers.ops import (
-    ConfiguredLayer,
-    GivenSeeds,
-    gather_places,
-    get_activation,
-    linear,
-)
+from albert_tf.layers.configured import ConfiguredLayer
+from albert_tf.layers.dropout import GivenSeeds
+from albert_tf.layers.gathering import gather_places
+from albert_tf.layers.gradients import get_activation, linear
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -8,12 +8,9 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.ops import (
-    ConfiguredLayer,
-    gather_positions,
-    get_activation,
-    masked_spans,
-)
+from albert_tf.layers.configured import ConfiguredLayer
+from albert_tf.layers.gathering import gather_positions, masked_spans
+from albert_tf.layers.gradients import get_activation
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -194,7 +191,7 @@ class ExitHead(ConfiguredLayer):
     Call arguments:
         first: `[B, D]`. The layer's states at `[CLS]`.
         training: bool.
-        seeds: `layers.ops.StepSeeds` or None.
+        seeds: `layers.dropout.StepSeeds` or None.
 
     Returns:
         float32 logits `[B, C]`.
@@ -291,7 +288,7 @@ class Answerability(ConfiguredLayer):
         start: `[B, D]`. The mean of the encoder's outputs.
         first: `[B, D]`. Its output at `[CLS]`.
         training: bool.
-        seeds: `layers.ops.StepSeeds` or None.
+        seeds: `layers.dropout.StepSeeds` or None.
 
     Returns:
         float32 logits `[B]`, high for unanswerable.

@@ -7,7 +7,7 @@ texts of an example.
 from keras import ops
 
 from albert_tf import features
-from albert_tf.layers.ops import gather_places
+from albert_tf.layers.gathering import gather_places
 
 
 def pool_texts(x, inputs, mask, pooling: str):

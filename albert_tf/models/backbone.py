@@ -16,7 +16,7 @@ from albert_tf.errors import UsageError
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.ops import gather_positions
+from albert_tf.layers.gathering import gather_positions
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 
@@ -49,7 +49,7 @@ class AlbertBackbone(ConfiguredModel):
               of `cls_positions`: where each example starts, as a number of the
               flattened rows.
         training: bool. Whether dropout is on.
-        seeds: `layers.ops.StepSeeds` or None.
+        seeds: `layers.dropout.StepSeeds` or None.
         output_hidden_states: bool. Adds `embedding_output` `[B, T, E]` and
             `hidden_states`, the projected embeddings and every block's output, each
             `[B, T, D]`.

@@ -16,8 +16,8 @@ import albert_tf
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UntrainedWeightsWarning
+from albert_tf.layers.configured import Configured
 from albert_tf.layers.embedding import check_segments
-from albert_tf.layers.ops import Configured
 
 # Our input names, by the names of Hugging Face and of the original.
 _OTHER_NAMES = {

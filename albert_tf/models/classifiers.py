@@ -14,8 +14,8 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError, require
 from albert_tf.heads import HEADS, problem_type_of
+from albert_tf.layers.gathering import gather_places
 from albert_tf.layers.heads import ExitHead
-from albert_tf.layers.ops import gather_places
 from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
 

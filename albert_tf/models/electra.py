@@ -16,8 +16,8 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig, generator_config
 from albert_tf.errors import require
 from albert_tf.heads import PAIRS
+from albert_tf.layers.gathering import gather_positions
 from albert_tf.layers.heads import DiscriminatorHead
-from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
 from albert_tf.models.masked_lm import AlbertMaskedLM

@@ -13,7 +13,7 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
 from albert_tf.heads import OPTION_RULES
-from albert_tf.layers.ops import gather_places
+from albert_tf.layers.gathering import gather_places
 from albert_tf.layers.pooling import pool_texts, unit_length
 from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs

@@ -9,8 +9,8 @@ from keras import ops
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
+from albert_tf.layers.gathering import gather_positions
 from albert_tf.layers.heads import Answerability, AnswerEnd
-from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
 

@@ -8,8 +8,8 @@ import pytest
 
 from albert_tf.layers.attention import FUSED, MATMUL, Readers, attention_form
 from albert_tf.layers.depth import depth_form
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.ops import StepSeeds
 from tests.backends.differentiate import assert_close, value_and_gradients
 from tests.tiny import tiny_config
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from albert_tf.errors import UsageError
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.depth import Stretch, check_depth, depth_form, stretches
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.ops import StepSeeds
 from tests.tiny import tiny_config
 
 B, T, E = 2, 7, 6

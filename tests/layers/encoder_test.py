@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.ops import StepSeeds
 from tests.tiny import tiny_config
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 from albert_tf.config import ACTIVATIONS, AlbertConfig
 from albert_tf.layers.attention import SelfAttention
-from albert_tf.layers.ops import LayerNorm, get_activation
+from albert_tf.layers.gradients import LayerNorm, get_activation
 
 backend = keras.backend.backend()
 TRUTH = "float64" if backend == "tensorflow" else "float32"

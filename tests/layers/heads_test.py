@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.layers.attention import SelfAttention
+from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import FeedForward, SharedEncoder
+from albert_tf.layers.gathering import gather_positions
 from albert_tf.layers.heads import Answerability, AnswerEnd, ExitHead, MaskedLMHead
-from albert_tf.layers.ops import Dropout, gather_positions
 from tests.tiny import tiny_config
 
 B, P, T = 2, 3, 7

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.layers.ops import StepSeeds
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.models.backbone import AlbertBackbone
 from tests.tiny import tiny_config
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.layers.ops import StepSeeds
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.models.base import weight_names
 from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from tests.tiny import tiny_config

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.layers.ops import StepSeeds
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.tasks import batches as task_batches
 from albert_tf.tasks.batches import (

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import find
-from albert_tf.layers.ops import Dropout
+from albert_tf.layers.dropout import Dropout
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer

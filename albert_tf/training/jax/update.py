@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from albert_tf import features
 from albert_tf.layers.depth import UNROLLED, depth_form
-from albert_tf.layers.ops import StepSeeds
+from albert_tf.layers.dropout import StepSeeds
 
 AXIS = "batch"
 _EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)

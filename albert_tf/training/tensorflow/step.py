@@ -17,8 +17,9 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import features
+from albert_tf.layers.context import fused_elementwise
 from albert_tf.layers.depth import UNROLLED, depth_form
-from albert_tf.layers.ops import StepSeeds, fused_elementwise
+from albert_tf.layers.dropout import StepSeeds
 from albert_tf.models.base import weight_names
 from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
@@ -74,7 +75,7 @@ class TrainStep(EvaluationStep):
         jit_compile: bool. Whether XLA compiles the forward and backward pass. A TPU
             compiles in any case.
         fuse: bool. Whether XLA compiles the parts that layers mark as `fusible`, the
-            activation and its gradient (`layers.ops`). Without effect where XLA
+            activation and its gradient (`layers.gradients`). Without effect where XLA
             compiles the whole step, and on a machine with devices other than CPUs.
         forward: callable or None. Computes the outputs to train on, with the arguments
             of the model; None for the model itself.

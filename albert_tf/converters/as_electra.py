@@ -11,7 +11,7 @@ import math
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.table import grow
+from albert_tf.converters.growing import grow
 from albert_tf.errors import UsageError, require
 from albert_tf.heads import FINE_TUNED, Head, find
 

@@ -14,6 +14,12 @@ from albert_tf.config import AlbertConfig
 from albert_tf.config_files import ORIGINAL, dialect_of
 from albert_tf.converters import safetensors_file, torch_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.equivalents import (
+    as_groups,
+    fold_projection,
+    read_groups,
+    unfold_projection,
+)
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
     BERT_BLOCK,
@@ -21,14 +27,10 @@ from albert_tf.converters.table import (
     PROJECTION,
     Names,
     Row,
-    as_groups,
     check_layers,
-    fold_projection,
     read_checkpoint,
-    read_groups,
     rename,
     rows_of,
-    unfold_projection,
 )
 from albert_tf.converters.tokenizers import attach_tokenizer, write_huggingface
 from albert_tf.errors import DataError, UsageError, require

@@ -32,16 +32,12 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, as_float32
-from albert_tf.converters.table import (
-    TABLES,
-    Row,
+from albert_tf.converters.equivalents import (
     as_groups,
     fold_projection,
-    read_checkpoint,
-    rename,
-    rows_of,
     unfold_projection,
 )
+from albert_tf.converters.table import TABLES, Row, read_checkpoint, rename, rows_of
 from albert_tf.converters.tokenizers import SPIECE, attach_tokenizer, write_file
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS, find

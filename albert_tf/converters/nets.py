@@ -14,7 +14,8 @@ import numpy as np
 
 from albert_tf.config import generator_config
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.table import TABLES, differences
+from albert_tf.converters.equivalents import differences
+from albert_tf.converters.table import TABLES
 from albert_tf.errors import require
 from albert_tf.heads import GENERATOR, MODEL, find
 from albert_tf.storage import files

@@ -16,6 +16,7 @@ import numpy as np
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.converters import tf1_electra
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, as_float32
+from albert_tf.converters.equivalents import as_groups, read_groups
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
     BERT_BLOCK,
@@ -23,9 +24,7 @@ from albert_tf.converters.table import (
     PROJECTION,
     Names,
     Row,
-    as_groups,
     read_checkpoint,
-    read_groups,
     rename,
     rows_of,
 )

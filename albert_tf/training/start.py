@@ -14,8 +14,9 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load, nets
 from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.equivalents import differences
+from albert_tf.converters.growing import GROWABLE, grow
 from albert_tf.converters.keras_model import build_model
-from albert_tf.converters.table import GROWABLE, differences, grow
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError, require
 from albert_tf.heads import FROZEN, NONE

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from albert_tf.converters.growing import grow
 from albert_tf.converters.keras_model import build_model, from_model
-from albert_tf.converters.table import grow
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import AlbertPretrainer

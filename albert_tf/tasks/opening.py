@@ -1,59 +1,39 @@
 """Opens the data of tasks: official files, prepared sets, and the user's own files."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError, require
-from albert_tf.heads import CHOICES as CHOICES_HEAD
-from albert_tf.heads import HEADS, LABELS, TAGS
+from albert_tf.heads import HEADS, TAGS
 from albert_tf.settings import setting
 from albert_tf.storage import files, streams
-from albert_tf.tables.class_ids import (
-    are_ids,
-    are_vectors,
-    find_names,
-    of_vectors,
-    renamed,
-)
+from albert_tf.tables.class_ids import are_ids
 from albert_tf.tables.column_settings import ReadingSettings
-from albert_tf.tables.columns import BLANK, REFUSE, file_format, usual_name
-from albert_tf.tables.reader import read_columns
+from albert_tf.tables.columns import BLANK, REFUSE
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
-from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
-from albert_tf.tasks.choice_files import ChoiceSource, ChoiceTableSettings, has_choices
-from albert_tf.tasks.tagging_files import (
-    TaggedExamples,
-    TaggedSource,
-    TaggedTableSettings,
-    with_iob2,
+from albert_tf.tasks import multiple_choice, registry
+from albert_tf.tasks.choice_files import ChoiceSource
+from albert_tf.tasks.own_files import (
+    CHOICES,
+    KIND_OF,
+    TABLE,
+    TEXTS,
+    TOKENS,
+    OwnFileSettings,
+    changed,
+    find_kind,
+    has_names,
+    labelled_task,
+    named,
 )
-from albert_tf.tasks.task import REGRESSION, FileSource, Portions, Task
-from albert_tf.tasks.text_tables import LabelledTableSettings, TableSource, label_key
+from albert_tf.tasks.tagging_files import TaggedSource
+from albert_tf.tasks.task import FileSource, Portions, Task
+from albert_tf.tasks.text_tables import TableSource, label_key
 
-TABLE = "table"
-TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
-_KIND_OF = {LABELS: TEXTS, TAGS: TOKENS, CHOICES_HEAD: CHOICES}
 _GIVEN = ("train", "dev", "test")
-# Extensions of files with a word and its tag per line.
-_COLUMNS_OF_WORDS = (".conll", ".conll03", ".bio", ".iob", ".iob2", ".ner")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSettings):
-    """The columns of your own files, of any kind.
-
-    Attributes:
-        table_kind: What the rows of your files are: texts with labels, tokens with
-            tags, or choices after a context. Default: by the columns of the file.
-    """
-
-    table_kind: str = setting("", choices=("", *KINDS))
-
-
-_FIELDS = dataclasses.fields(OwnFileSettings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +94,7 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
     )
     given, kind = {} if is_set else given, settings.table_kind or TEXTS
     if not is_set and not settings.table_kind:
-        kind = _find_kind(settings, given["train"])
+        kind = find_kind(settings, given["train"])
         if kind != TEXTS:
             logging.info("%s: its rows are %s", given["train"], kind)
     written = {label: str(i) for i, label in enumerate(labels) if kind == CHOICES}
@@ -132,69 +112,9 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
     examples = {s: read(s) for s in given} or _found(_GIVEN, read)
     task = multiple_choice.choice_task(TABLE)
     if kind != CHOICES:
-        task, examples, written = _labelled_task(settings, examples, given)
-    task = dataclasses.replace(task, written=written, table=_given(settings))
+        task, examples, written = labelled_task(settings, examples, given)
+    task = dataclasses.replace(task, written=written, table=changed(settings))
     return task, examples
-
-
-def _labelled_task(
-    settings: DataSettings, examples: Mapping[str, Any], paths: Mapping[str, str]
-) -> tuple[Task, dict[str, Any], dict[str, str]]:
-    """Returns the task of examples with labels or tags.
-
-    Args:
-        examples: Examples by the name of the split, which must include "train".
-        paths: Files of the examples by the name of the split, if they are from files.
-
-    Returns:
-        The task, the examples with names for class ids, and these names.
-    """
-    written: dict[str, str] = {}
-    if settings.problem_type != REGRESSION:
-        train, path = examples["train"], paths.get("train", "")
-        _, written = _named(settings, train, path, {}, settings.labels)
-        examples = {
-            split: _named(settings, part, paths.get(split, ""), written)[0]
-            for split, part in examples.items()
-        }
-    train = examples["train"]
-    labels = settings.labels or settings.label_columns or tuple(written.values())
-    many = settings.many_labels
-    if isinstance(train, TaggedExamples):
-        # Names of another scheme have become IOB2, which the data define.
-        if written and not {tag for row in train.labels for tag in row} <= {*labels}:
-            labels = ()
-        others = [part for split, part in examples.items() if split != "train"]
-        task = tagging.tagging_task(TABLE, labels)
-        task = tagging.with_labels(task, train, others, many)
-    else:
-        task = text_classification.table_task(labels)
-        policy = (settings.problem_type, settings.on_bad_input)
-        task = text_classification.with_labels(task, train, many, *policy)
-    return task, dict(examples), written
-
-
-def _named(
-    settings: DataSettings,
-    examples: Any,
-    path: str,
-    known: Mapping[str, str],
-    given: Sequence[str] = (),
-) -> tuple[Any, dict[str, str]]:
-    """Returns examples with names for class ids, and the names; see `find_names`."""
-    is_tagged = isinstance(examples, TaggedExamples)
-    column = settings.tags_column if is_tagged else settings.label_column
-    if not is_tagged and are_vectors(examples.labels or ()):
-        labels, names = of_vectors(path, column, examples.labels, given, known)
-        return dataclasses.replace(examples, labels=labels), names
-    labels = examples.labels
-    if labels and not is_tagged:  # ids may be written as 1.0
-        labels = [x if isinstance(x, tuple) else label_key(x) for x in labels]
-    names = find_names(path, column, labels or (), given, known)
-    if names:
-        examples = dataclasses.replace(examples, labels=renamed(labels, names))
-        examples = with_iob2(examples) if is_tagged else examples
-    return examples, names
 
 
 def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -> Any:
@@ -210,21 +130,21 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
     """
     if task.name == TABLE:
         is_set = is_tfds(settings.data_dir)
-        kind = TEXTS if is_set else _KIND_OF.get(HEADS[task.head].answers)
+        kind = TEXTS if is_set else KIND_OF.get(HEADS[task.head].answers)
         path = "" if is_set else path
         require(is_set or path, f"task {task.name}: a file is required, none was given")
         message = f"task: a model with the head {task.head} is for squad1 or squad2, "
         require(kind, f"{message}not for a table")
         source = _own_source(kind, settings, split, task.written)
         found = _read(source, settings, split, path)
-        return _named(settings, found, path, task.written)[0] if task.labels else found
+        return named(settings, found, path, task.written)[0] if task.labels else found
     _refuse_columns(settings)
     name = _split_of(task, settings, split, path)
     policy = _policy(settings.on_bad_input, split)
     source = dataclasses.replace(task.splits[name], on_bad_input=policy)
     found = _read(source, settings, name, path)
     if path and HEADS[task.head].answers == TAGS:
-        found, _ = _named(settings, found, path, {})  # tags may be class ids
+        found, _ = named(settings, found, path, {})  # tags may be class ids
     return found
 
 
@@ -292,7 +212,7 @@ def open_portions(
     """
     policy = REFUSE if settings.on_bad_input == "stop" else BLANK
     settings = dataclasses.replace(settings, on_bad_input=policy)
-    kind, is_table = _KIND_OF.get(HEADS[task.head].answers), task.name == TABLE
+    kind, is_table = KIND_OF.get(HEADS[task.head].answers), task.name == TABLE
     if is_table:
         own = _own_source(kind, settings, split, task.written)
     else:
@@ -317,7 +237,7 @@ def open_portions(
         all_names = written
         for part in source.portions(size):
             if task.labels:
-                part, names = _named(settings, part, path, all_names)
+                part, names = named(settings, part, path, all_names)
                 all_names = all_names or names
             yield part
 
@@ -352,25 +272,13 @@ def _found(splits: Iterable[str], read: Callable[[str], Any]) -> dict[str, Any]:
     return examples
 
 
-def _refuse_columns(settings: OwnFileSettings) -> None:
-    """Raises a `UsageError` if columns are given for a task with official files."""
-    changed = _given(settings)
-    if labels := getattr(settings, "labels", ()):
-        changed["labels"] = ", ".join(labels)
-    for name, value in changed.items():
-        raise UsageError(
-            f"{name}: only for files of your own (task=table); the files of this task "
-            f"have a form of their own, received {value!r}"
-        )
-
-
 def remembered(task: Task, path: str) -> dict[str, Any]:
     """Returns the table settings that a model was trained with, for another table.
 
     If the table at `path` names its columns and the training table did not, column
     numbers are meaningless for it, and nothing is returned.
     """
-    if not task.table.get("header", True) and _has_names(path):
+    if not task.table.get("header", True) and has_names(path):
         return {}
     if task.table:
         values = ", ".join(f"{name}={value}" for name, value in task.table.items())
@@ -378,42 +286,13 @@ def remembered(task: Task, path: str) -> dict[str, Any]:
     return dict(task.table)
 
 
-def _find_kind(settings: DataSettings, path: str) -> str:
-    """Returns the kind of a file's rows, by its name and columns."""
-    if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
-        return TOKENS
-    if files.is_folder(path):
-        return TEXTS
-    if not settings.header and not _has_names(path):
-        return CHOICES if settings.choice_columns else TEXTS
-    layout = {**settings.layout, "header": True}
-    skip = {"short_rows": "skip", "on_bad_input": "skip"}
-    names = set(read_columns(path, [], **layout, **skip).names)
-    tags = usual_name(settings.tags_column, names) in names
-    if settings.tokens_column in names and (tags or settings.text_column not in names):
-        return TOKENS
-    if settings.choice_columns:
-        return CHOICES
-    if settings.text_column not in names:
-        context = settings.context_column
-        if context in names or context.removeprefix("-").isdecimal():
-            return CHOICES
-        require(
-            not has_choices(names),
-            f"{path}: no column that precedes the choices; expected {context!r} among "
-            f"{', '.join(sorted(names)):.200} "
-            "(--context_column names it)",
-            error=DataError,
+def _refuse_columns(settings: OwnFileSettings) -> None:
+    """Raises a `UsageError` if columns are given for a task with official files."""
+    values = changed(settings)
+    if labels := getattr(settings, "labels", ()):
+        values["labels"] = ", ".join(labels)
+    for name, value in values.items():
+        raise UsageError(
+            f"{name}: only for files of your own (task=table); the files of this task "
+            f"have a form of their own, received {value!r}"
         )
-    return TEXTS
-
-
-def _has_names(path: str) -> bool:
-    """Returns whether a file names its columns, with or without a header."""
-    return file_format(path) in ("json", "parquet") or files.is_folder(path)
-
-
-def _given(settings: OwnFileSettings) -> dict[str, Any]:
-    """Returns the table settings that differ from their defaults."""
-    values = {f: getattr(settings, f.name) for f in _FIELDS}
-    return {f.name: value for f, value in values.items() if value != f.default}

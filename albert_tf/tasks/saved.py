@@ -16,7 +16,7 @@ from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
 from albert_tf.tasks.labels import match_labels, sort_labels
-from albert_tf.tasks.opening import TABLE, OwnFileSettings
+from albert_tf.tasks.own_files import TABLE, OwnFileSettings
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
 from albert_tf.tasks.text_classification import table_task
 

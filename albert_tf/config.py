@@ -358,12 +358,8 @@ class AlbertConfig:
 
         The layer norm of the embeddings is counted with the layer norms.
         """
-        V, E, D, F = (
-            self.vocab_size,
-            self.embedding_size,
-            self.hidden_size,
-            self.intermediate_size,
-        )
+        V, E = self.vocab_size, self.embedding_size
+        D, F = self.hidden_size, self.intermediate_size
         # A group skipped by a floating-point `group_rule` is also built and counted.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))

@@ -12,6 +12,7 @@ other libraries' names, some of them the same, are spelled where they are used.
 TOKEN_IDS = "token_ids"  # int32 [B, T], values in [0, V)
 SEGMENT_IDS = "segment_ids"  # int32 [B, T], 0 for A and 1 for B; also in records
 PADDING_MASK = "padding_mask"  # int32 [B, T], 1 = a real token
+ROWS = (TOKEN_IDS, SEGMENT_IDS, PADDING_MASK)  # what every model reads
 MASK_POSITIONS = "mask_positions"  # int32 [B, P], index into T; 0 where unused
 MASK_IDS = "mask_ids"  # int32 [B, P], the original token at that position
 MASK_WEIGHTS = "mask_weights"  # float32 [B, P], 0 where unused

@@ -199,13 +199,9 @@ def read_outputs(
         # On a tie, the earlier position comes first.
         chosen.append((logits[:, 0], *tf.math.top_k(logits, most)))
     (first_cls, first, starts), (last_cls, last, ends) = chosen
-    columns = (
-        tf.repeat(starts, most, 1),
-        tf.tile(ends, [1, most]),
-        tf.repeat(first, most, 1),
-        tf.tile(last, [1, most]),
-    )
-    return RowCandidates(*columns, first_cls + last_cls)
+    starts, first = (tf.repeat(x, most, 1) for x in (starts, first))
+    ends, last = (tf.tile(x, [1, most]) for x in (ends, last))
+    return RowCandidates(starts, ends, first, last, first_cls + last_cls)
 
 
 def select(row_candidates: RowCandidates, windows: Windows, most: int) -> Candidates:

@@ -51,12 +51,7 @@ class TokensGraph:
     def __init__(self, model: keras.Model):
         self.model = model
         self.head = find(head_of(model))
-        self.inputs = (
-            features.TOKEN_IDS,
-            features.SEGMENT_IDS,
-            features.PADDING_MASK,
-            *self.head.also_reads,
-        )
+        self.inputs = (*features.ROWS, *self.head.also_reads)
 
     def shape(self, name: str) -> list[None]:
         """Returns the shape of an input."""

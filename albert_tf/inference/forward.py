@@ -26,7 +26,7 @@ _LENGTH_STEP = 4
 _JAX_LENGTH_STEP, _JAX_ROW_STEP = 64, 8
 # Maximum number of tokens of a call, including padding.
 MAX_BATCH_TOKENS = 4096
-ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+ROWS = features.ROWS
 
 
 def steps() -> dict[str, int]:

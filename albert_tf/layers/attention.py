@@ -276,11 +276,8 @@ class SelfAttention(ConfiguredLayer):
         With `heads_last`, they are `[B, T, N, H]`.
         """
         axes = (2, 0, 1, 3, 4) if heads_last else (2, 0, 3, 1, 4)
-        N, D, H = (
-            self.config.num_attention_heads,
-            self.config.hidden_size,
-            self.config.head_size,
-        )
+        N, H = self.config.num_attention_heads, self.config.head_size
+        D = self.config.hidden_size
         B, T = ops.shape(x)[0], ops.shape(x)[1]
 
         def heads(kernel, bias):

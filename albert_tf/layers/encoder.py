@@ -247,12 +247,8 @@ class SharedEncoder(ConfiguredLayer):
 
     def read(self) -> list[LayerWeights]:
         """Returns the tensors that each row of the table reads, for one forward."""
-        columns = (
-            self.attentions,
-            self.attention_layer_norms,
-            self.ffns,
-            self.ffn_layer_norms,
-        )
+        columns = (self.attentions, self.attention_layer_norms)
+        columns += (self.ffns, self.ffn_layer_norms)
         read = [[layer.read() for layer in column] for column in columns]
         return [
             LayerWeights(*(column[i] for column, i in zip(read, row, strict=True)))

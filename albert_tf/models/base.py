@@ -176,12 +176,7 @@ class ConfiguredModel(Configured, keras.Model):
         if input_signature is None:
             # Keras would derive it from `build`, which these models have already run.
             shape = (None,) * self.input_rank
-            names = (
-                features.TOKEN_IDS,
-                features.SEGMENT_IDS,
-                features.PADDING_MASK,
-                *self.needed_inputs,
-            )
+            names = (*features.ROWS, *self.needed_inputs)
             input_signature = [
                 {n: keras.InputSpec(shape=shape, dtype="int32", name=n) for n in names}
             ]

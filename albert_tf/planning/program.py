@@ -58,16 +58,12 @@ def make_update(
 
 def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns shapes and types of a batch whose rows hold one example each."""
-    B, T, P = (
-        settings.train_batch_size,
-        settings.max_seq_length,
-        settings.num_predictions,
-    )
-    tokens = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+    B, T = settings.train_batch_size, settings.max_seq_length
+    P = settings.num_predictions
     masks = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
     masks += (features.SAMPLE_DRAWS,) if objective.sample_draws else ()
     labels = (features.SENTENCE_ORDER_LABELS, features.SENTENCE_ORDER_WEIGHTS)
-    shapes = {**dict.fromkeys(tokens, (B, T)), **dict.fromkeys(masks, (B, P))}
+    shapes = {**dict.fromkeys(features.ROWS, (B, T)), **dict.fromkeys(masks, (B, P))}
     if any(term.optional for term in objective.terms):
         shapes |= dict.fromkeys(labels, (B,))
     return {

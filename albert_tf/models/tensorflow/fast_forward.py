@@ -222,11 +222,8 @@ class FastForward:
 
     def _attend(self, x, qkv: _Linear, bias, shape, only_first: bool) -> tf.Tensor:
         """Returns the contexts `[M, D]`, or `[B, D]` of the first tokens."""
-        N, D, H = (
-            self._config.num_attention_heads,
-            self._config.hidden_size,
-            self._config.head_size,
-        )
+        N, H = self._config.num_attention_heads, self._config.head_size
+        D = self._config.hidden_size
         if self._max_rank < 5:
             parts = tf.split(self._linear(x, qkv), 3, axis=-1)
             q, k, v = (

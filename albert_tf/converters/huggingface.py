@@ -245,7 +245,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     rows = name_table(named, head, is_bare)
     checkpoint = read_checkpoint(NAME, path, config, head, rows, theirs, _NO_WEIGHTS)
     attach_tokenizer(checkpoint, path)
-    checkpoint.labels = _labels(path, values)
+    if find(checkpoint.head).has_labels:
+        checkpoint.labels = _labels(path, values)
     checkpoint.problem_type = values.get("problem_type")
     if family.has_groups:
         fold_projection(checkpoint)

@@ -12,7 +12,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.detect import open_checkpoint
-from albert_tf.converters.huggingface import _labels, name_table
+from albert_tf.converters.huggingface import name_table
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from tests import tiny
@@ -46,9 +46,14 @@ def test_every_hidden_state_and_attention(folder):
 
 
 @pytest.mark.parametrize("names", [{"0": "a", "2": "b"}, {"0": 1, "1": "1"}, ["a"]])
-def test_labels_need_different_names(names):
-    with pytest.raises(DataError, match="m/config.json: id2label must give different"):
-        _labels("m", {"id2label": names})
+def test_labels_need_different_names(names, tmp_path):
+    for name in ("RobertaForSequenceClassification", "RobertaModel"):
+        shutil.copytree(GOLDEN.with_name("hf_relatives") / name, tmp_path / name)
+        path = tmp_path / name / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": names}))
+    with pytest.raises(DataError, match="config.json: id2label must give different"):
+        open_checkpoint(tmp_path / "RobertaForSequenceClassification")
+    assert open_checkpoint(tmp_path / "RobertaModel").labels is None  # an encoder
 
 
 def test_gradients_of_every_weight():

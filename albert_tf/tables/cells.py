@@ -65,12 +65,16 @@ class CellReader:
         if not self.header:
             names = ["text"] if is_text else [str(i) for i in range(len(names))]
             rows = itertools.chain([first], rows)
-        return names, self.header or is_text, self._of_width(len(names), rows)
+        return names, self.header or is_text, self._of_width(names, rows)
 
-    def _of_width(self, width: int, rows: Iterator) -> Iterator[tuple[int, Any]]:
+    def _of_width(self, names: list[str], rows: Iterator) -> Iterator[tuple[int, Any]]:
+        width = len(names)
         for line, row in rows:
             if not isinstance(row, BadRow) and len(row) != width:
                 row = self._resized(line, row, width)
+            elif self.header and row == names and width > 1:  # two files in one
+                message = f"{self.text.path}: line {line}: repeats the header"
+                row = self.bad.stand_in("rows that repeat the header", message)
             if row:
                 yield line, row
 

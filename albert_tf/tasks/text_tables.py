@@ -403,6 +403,7 @@ def _spelled(label: Any) -> Any:
     """Returns a label without invisible differences: white space is collapsed, NFC."""
     if not isinstance(label, str):
         return label  # raises an error later, with its row
+    label = re.sub("[\u200b\ufeff]", " ", label)  # no width, but not white space
     return unicodedata.normalize("NFC", " ".join(label.split()))
 
 

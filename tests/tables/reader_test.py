@@ -222,6 +222,15 @@ def test_bad_rows_are_named_or_left_out(tmp_path, monkeypatch, name):
     assert sum(left_out.values()) == 1
 
 
+def test_a_header_below_the_first_line_is_no_row(tmp_path):
+    path = write(tmp_path, "a.csv", "a,b\n1,2\na,b\n3,4\n")
+    with pytest.raises(DataError, match="line 3: repeats the header"):
+        read_columns(path)
+    assert read_columns(path, on_bad_input="skip").values["a"] == ["1", "3"]
+    # A text may be the name of its only column.
+    assert read_columns(write(tmp_path, "b.csv", "a\na\n")).values["a"] == ["a"]
+
+
 SEVERAL = {"rows of several lines": 1}
 CODE = "f(a,b)\ng(c,d)\nh(e,f)"
 HALF = b'{"a": "x\\ud83dy"}\n{"a": ["\\udc00"]}\n'

@@ -135,6 +135,6 @@ def test_one_column_cannot_be_text_and_label(tmp_path):
 
 
 def test_labels_that_look_alike_are_one(tmp_path):
-    rows = "text,label\na, very  good\nb,cafe\u0301\nc,\u00a0\n"
+    rows = "text,label\na, very\u200b  good\ufeff\nb,cafe\u0301\nc,\u00a0\n"
     path = write(tmp_path, "a.csv", rows)
     assert read_table(path).labels == ["very good", "caf\u00e9", ""]

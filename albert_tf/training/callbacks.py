@@ -172,7 +172,6 @@ class KeepBest(Callback):
 
     Args:
         path: str. Folder of what is kept; created when it is needed.
-        lines: sequence of dict. Evaluations on record, each with its `step`.
         patience: int. Number of evaluations without a better value after which to stop;
             0 for never.
     """
@@ -181,7 +180,6 @@ class KeepBest(Callback):
         self,
         path: str,
         metric: str,
-        lines: Sequence[Mapping[str, Any]],
         averages: WeightAverages | None,
         patience: int = 0,
         writes: bool = True,
@@ -195,8 +193,11 @@ class KeepBest(Callback):
         self._averages = averages
         self._last_step = -1
         self._waited = 0
+
+    def resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Decides as after these evaluations on record, each with its `step`."""
         for line in lines:
-            self._is_best(line["step"], float(line[metric]))
+            self._is_best(line["step"], float(line[self.metric]))
 
     @property
     def has_no_number(self) -> bool:
@@ -292,12 +293,12 @@ class KeepModel(KeepBest):
         tokenizer: Any,
         evaluated_on: Mapping[str, Any],
     ):
-        self._evaluated_on = dict(evaluated_on)
-        lines = _recorded(path, metric, self._evaluated_on)
         ema_averages = averages if metric.startswith("ema_") else None
-        super().__init__(path, metric, lines, ema_averages)
+        super().__init__(path, metric, ema_averages)
+        self._evaluated_on = dict(evaluated_on)
         self._train_step = step
         self._tokenizer = tokenizer
+        self.resume(_recorded(path, metric, self._evaluated_on))
 
     def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the model if these metrics, which must have `metric`, are the best."""

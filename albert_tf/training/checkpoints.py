@@ -116,8 +116,8 @@ class TrainingCheckpoints:
         self._writes = writes
         self.folder = os.fspath(folder)
         self._copied: int | None = None
-        # The step restored or written last: its checkpoint is intact.
-        self._last: int | None = None
+        # The step restored or written last.
+        self.intact_step: int | None = None
         self._thread = ThreadPoolExecutor(1) if asynchronous else None
         self._begun: Future | None = None
         if asynchronous and self._is_native:
@@ -218,9 +218,9 @@ class TrainingCheckpoints:
         is_full = any(os.strerror(number) in str(error) for number in _FULL)
         with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
             self._remove_unfinished()
-            others = set(find_checkpoints(self.folder)) - {self._last}
-            if others and self._last is not None and is_full:
-                last = self._last
+            others = set(find_checkpoints(self.folder)) - {self.intact_step}
+            if others and self.intact_step is not None and is_full:
+                last = self.intact_step
                 # Checkpoints of later steps are damaged.
                 step = min(others, key=lambda step: (step < last, step))
                 self._remove([step])
@@ -236,7 +236,7 @@ class TrainingCheckpoints:
                 if name.startswith(f"step-{step}."):
                     files.sync(files.join(self.folder, name))
             files.sync(self.folder)
-        self._last = step
+        self.intact_step = step
         checkpoints = find_checkpoints(self.folder)
         # Checkpoints of later steps are damaged: the run did not continue from them.
         steps = [n for n in checkpoints if n <= step][: self._keep]
@@ -308,7 +308,7 @@ class TrainingCheckpoints:
                     f"{path}: was trained with --seed={int(self._seed.numpy())}, "
                     f"received --seed={seed}"
                 )
-            self._last = step
+            self.intact_step = step
             return step
         if checkpoints:
             raise DataError(

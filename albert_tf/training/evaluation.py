@@ -1,5 +1,7 @@
 """Evaluates the model of a fine-tuning run, and detects a collapse of its training."""
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,9 +11,12 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.outputs import collect_outputs
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import Callback
+from albert_tf.training.context import RunContext
 from albert_tf.training.engine import share
 from albert_tf.training.examples import CALIBRATION, Split
 
@@ -37,16 +42,22 @@ def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
 
 
 class Evaluator:
-    """Measures the dev splits of a model in training.
+    """Measures the dev splits of a model that trains on batches of a shape.
 
     The run's averages, if any, are evaluated in place of the weights, and its chief
     decides for all workers. `examples` and `answers` belong to the split that decides,
     at the last call.
     """
 
-    def __init__(self, run: Any, outputs: Outputs):
+    def __init__(self, run: RunContext, shape: BatchShape):
         self._run = run
-        self._outputs = outputs
+        self._outputs = functools.partial(
+            collect_outputs,
+            run.step.predict,
+            shape=dataclasses.replace(shape, parts=run.step.num_shares, packing=False),
+            batch_size=run.settings.eval_batch_size,
+            title="evaluate",
+        )
         self.examples: Any = None
         self.answers: Any = None
 
@@ -111,7 +122,8 @@ class Collapse(Callback):
 
     def __init__(
         self,
-        run: Any,
+        run: RunContext,
+        class_weights: Sequence[float],
         evaluation: Evaluator,
         evaluations: Sequence[Mapping[str, Any]],
         recorded: Callable[[], list[dict]],
@@ -122,7 +134,7 @@ class Collapse(Callback):
         self._evaluations = list(evaluations)
         smoothing = run.settings.label_smoothing
         targets = run.data.train.targets
-        self._bounds = loss_bounds(run.data.task, targets, run.class_weights, smoothing)
+        self._bounds = loss_bounds(run.data.task, targets, class_weights, smoothing)
         self._has_warned = False
 
     def on_evaluate(self, step: int, values: dict[str, Any]) -> None:

@@ -1,10 +1,9 @@
 """A fine-tuning run, from its settings to a folder with a model and its results."""
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -16,15 +15,24 @@ from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
-from albert_tf.tasks.outputs import collect_outputs
-from albert_tf.training import examples, loop, outputs, start
-from albert_tf.training.callbacks import Callback, KeepWeights
-from albert_tf.training.engine import TrainStep, is_one_of_several
+from albert_tf.training import examples, finetune_outputs, start
+from albert_tf.training.callbacks import KeepWeights
+from albert_tf.training.context import Draw, no_pictures
+from albert_tf.training.engine import Strategy, helper_name, is_one_of_several
 from albert_tf.training.evaluation import Collapse, Evaluator
+from albert_tf.training.examples import RunExamples
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
-from albert_tf.training.run import Draw, Run, devices, no_pictures
-from albert_tf.training.run_folder import BEST_FOLDER, METRICS, open_run, prepared
+from albert_tf.training.run import Observers, Run, build_step, devices, is_done
+from albert_tf.training.run_folder import (
+    BEST_FOLDER,
+    METRICS,
+    RunFolder,
+    open_run,
+    prepared,
+)
+from albert_tf.training.start import Start
+from albert_tf.training.weights import WeightAverages
 
 
 def finetune_once(
@@ -40,103 +48,124 @@ def finetune_once(
     """
     settings = prepared(settings)
     with devices(settings) as strategy:
-        run = Finetuning(settings, strategy)
-        run.read, run.draw = read, draw
+        with read_inputs(settings, read) as inputs:
+            folder = open_run(inputs.settings, inputs.content)
+            folder.origin = inputs.start.origin
+            facts = {"other run in --output_dir": folder.replaces}
+            if is_done(strategy, folder, folder.is_finished, facts):
+                return files.read_json(folder.join(METRICS))
+            run = _begin(inputs, folder, strategy, draw)
         return run.execute() or {}
 
 
-class Finetuning(Run):
-    """One fine-tuning run.
+class Inputs(NamedTuple):
+    """The inputs of a run, checked, while its initial weights are open.
 
     Attributes:
-        read: tuple or None. Result of `examples.read_task`, if it has been called.
-        shape: `BatchShape`. Shape of the training batches of one input pipeline.
-        selection: `KeepWeights`. Decides which weights are kept.
+        settings: `FinetuneSettings`. Every value is known.
+        rates: dict. Factors of the layers' learning rates, by patterns of paths.
+        content: dict. Everything else that decides the result, ready for JSON.
     """
 
-    title = "finetune"
-    read: tuple | None = None
+    settings: FinetuneSettings
+    data: RunExamples
+    start: Start
+    rates: Mapping[str, float]
+    content: Mapping[str, Any]
 
-    @contextlib.contextmanager
-    def open_inputs(self) -> Iterator[Mapping[str, Any]]:
-        """Opens the inputs, and the folder."""
-        with self.read_inputs() as content:
-            self.folder = open_run(self.settings, content)
-            self.folder.origin = self.start.origin
-            yield {"other run in --output_dir": self.folder.replaces}
 
-    @contextlib.contextmanager
-    def read_inputs(self) -> Iterator[Mapping[str, Any]]:
-        """Reads the examples, opens the model to start from, resolves the settings.
-
-        Yields everything else that decides the result, ready for JSON.
-        """
-        settings, task, parts = self.read or examples.read_task(self.settings)
-        with start.open_start(settings) as self.start:
-            begin, tokenizer = self.start, self.start.tokenizer
-            check_depth(settings.depth, begin.config)
-            task = begin.choose_head(task)
-            settings, task = examples.with_lengths(
-                settings, task, begin.config, tokenizer
-            )
-            self.data = examples.encode(task, parts, tokenizer)
-            self.data.check_metric(settings.metric, settings.needs_dev())
-            recipe = examples.recipe_of(settings, task)
-            self.settings = settings.resolved(len(self.data.train), recipe)
-            begin.use_dropout(self.settings.dropout)
-            start.learning_rate_multipliers(settings.layerwise_decay, begin.config)
-            yield start.content_of(
-                self.data.digest(), tokenizer, begin.config, begin.checkpoint
-            )
-
-    def result(self) -> dict[str, Any]:
-        """Returns the results of the finished run."""
-        return files.read_json(self.folder.join(METRICS))
-
-    def make_step(self) -> TrainStep:
-        """Builds the model with its initial weights, and its step."""
-        settings, task, train = self.settings, self.data.task, self.data.train
-        config = self.start.config
+@contextlib.contextmanager
+def read_inputs(
+    settings: FinetuneSettings, read: tuple | None = None
+) -> Iterator[Inputs]:
+    """Reads the examples, opens the model to start from, resolves the settings."""
+    settings, task, parts = read or examples.read_task(settings)
+    with start.open_start(settings) as begin:
+        tokenizer = begin.tokenizer
+        check_depth(settings.depth, begin.config)
+        task = begin.choose_head(task)
+        settings, task = examples.with_lengths(settings, task, begin.config, tokenizer)
+        data = examples.encode(task, parts, tokenizer)
+        data.check_metric(settings.metric, settings.needs_dev())
+        recipe = examples.recipe_of(settings, task)
+        settings = settings.resolved(len(data.train), recipe)
+        begin.use_dropout(settings.dropout)
         rates = start.learning_rate_multipliers(
-            settings.layerwise_decay, config, settings.layerwise_decay_rule
+            settings.layerwise_decay, begin.config, settings.layerwise_decay_rule
         )
-        self.class_weights = start.class_weights(settings, task, train)
-        objective = for_task(
-            task.head,
-            task.problem_type,
-            class_weights=self.class_weights,
-            label_smoothing=settings.label_smoothing,
+        content = start.content_of(
+            data.digest(), tokenizer, begin.config, begin.checkpoint
         )
-        step = self.build_step(
-            lambda dtype: self.start.make_model(task, dtype),
-            with_exits(objective, config.num_hidden_layers - 1, settings.exits),
-            forward=None if settings.exits == NONE else "every_exit",
-            learning_rate_multipliers=rates,
-        )
-        step.model.max_seq_length = task.options.max_seq_length
-        longest, on_jax = task.options.max_seq_length, settings.backend == "jax"
+        yield Inputs(settings, data, begin, rates, content)
+
+
+def _begin(
+    inputs: Inputs, folder: RunFolder, strategy: Strategy, draw: Draw
+) -> "Finetuning":
+    """Builds the model with its initial weights, and its step."""
+    settings, data, begin = inputs.settings, inputs.data, inputs.start
+    task = data.task
+    objective = for_task(
+        task.head,
+        task.problem_type,
+        class_weights=start.class_weights(settings, task, data.train),
+        label_smoothing=settings.label_smoothing,
+    )
+    step = build_step(
+        settings,
+        strategy,
+        functools.partial(begin.make_model, task),
+        with_exits(objective, begin.config.num_hidden_layers - 1, settings.exits),
+        forward=None if settings.exits == NONE else "every_exit",
+        learning_rate_multipliers=inputs.rates,
+    )
+    step.model.max_seq_length = task.options.max_seq_length
+    averages = WeightAverages(step.model, step.optimizer)
+    selection = KeepWeights(
+        step.model,
+        folder.join(BEST_FOLDER),
+        settings.metric or task.selecting_metric,
+        averages,
+        patience=settings.early_stopping_patience,
+        writes=settings.keep == "best" and not helper_name(strategy),
+    )
+    run = Finetuning(
+        settings, folder, begin.tokenizer, data, step, averages, draw, selection
+    )
+    # Each input pipeline produces the share of one process.
+    pipelines = strategy.num_replicas_in_sync // step.num_shares
+    batches.check(data.train, run.shape, settings.train_batch_size, pipelines)
+    require(
+        not (is_one_of_several(strategy) and folder.replaces),
+        f"output_dir: {folder.path} holds another run, which several workers cannot "
+        "replace; remove it, or give another folder",
+    )
+    return run
+
+
+class Finetuning(Run):
+    """One fine-tuning run."""
+
+    title = "finetune"
+
+    @functools.cached_property
+    def shape(self) -> BatchShape:
+        """Shape of the training batches of one input pipeline."""
+        settings, options = self.settings, self.data.task.options
+        longest, on_jax = options.max_seq_length, settings.backend == "jax"
+        several = is_one_of_several(self.strategy)
         # JAX compiles a step for each length; all processes must use the same one.
-        few = on_jax and not settings.fixed_length
-        few = few and not is_one_of_several(self.strategy)
-        self.shape = BatchShape(
-            task.head,
+        few = on_jax and not settings.fixed_length and not several
+        return BatchShape(
+            self.data.task.head,
             longest,
-            config.max_position_embeddings,
-            self.start.tokenizer.pad_id,
-            parts=step.num_shares * settings.gradient_accumulation_steps,
+            self.step.model.config.max_position_embeddings,
+            self.tokenizer.pad_id,
+            parts=self.step.num_shares * settings.gradient_accumulation_steps,
             packing=settings.packing,
             fixed_length=settings.fixed_length or on_jax,
             lengths=batches.halved(longest) if few else (),
         )
-        # Each input pipeline produces the share of one process.
-        pipelines = self.strategy.num_replicas_in_sync // step.num_shares
-        batches.check(train, self.shape, settings.train_batch_size, pipelines)
-        require(
-            not (is_one_of_several(self.strategy) and self.folder.replaces),
-            f"output_dir: {self.folder.path} holds another run, which several workers "
-            "cannot replace; remove it, or give another folder",
-        )
-        return step
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Returns the batches of an input pipeline, starting at step `start`."""
@@ -150,35 +179,15 @@ class Finetuning(Run):
             pipeline=pipeline,
         )
 
-    def evaluation(self) -> loop.Evaluate | None:
-        """Returns a function that measures the dev splits, or None without any."""
-        shares = self.step.num_shares
-        outputs_of = functools.partial(
-            collect_outputs,
-            self.step.predict,
-            shape=dataclasses.replace(self.shape, parts=shares, packing=False),
-            batch_size=self.settings.eval_batch_size,
-            title="evaluate",
-        )
-        self._evaluator = Evaluator(self, outputs_of)
-        return self._evaluator if self.data.dev_splits else None
-
-    def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
-        """Returns the callbacks that detect a collapse and keep the best weights."""
-        settings = self.settings
+    def observers(self, lines: list[dict], progress: Progress) -> Observers:
+        """Measures the dev splits, detects a collapse and keeps the best weights."""
+        evaluator = Evaluator(self, self.shape)
         evaluations = [line for line in lines if line["split"] == "eval"]
-        metric = settings.metric or self.data.task.selecting_metric
-        self.selection = KeepWeights(
-            self.step.model,
-            self.folder.join(BEST_FOLDER),
-            metric,
-            evaluations,
-            self.averages,
-            patience=settings.early_stopping_patience,
-            writes=settings.keep == "best" and not self.helper,
-        )
-        collapse = Collapse(self, self._evaluator, evaluations, progress.lines)
-        return [collapse, self.selection]
+        self.selection.resume(evaluations)
+        weights = start.class_weights(self.settings, self.data.task, self.data.train)
+        collapse = Collapse(self, weights, evaluator, evaluations, progress.lines)
+        evaluate = evaluator if self.data.dev_splits else None
+        return evaluate, [collapse, self.selection]
 
     def trained(self, last: int) -> None:
         """Loads the weights to keep into the model: the best ones, or the averages."""
@@ -197,4 +206,4 @@ class Finetuning(Run):
 
     def finish(self) -> dict[str, Any]:
         """Evaluates once more and moves the finished folder into place."""
-        return outputs.finish(self)
+        return finetune_outputs.finish(self, self.shape)

@@ -27,7 +27,7 @@ from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.engine import EvaluationStep, distribute
 from albert_tf.training.metrics_file import SKIPPED_FILE
 from albert_tf.training.pretrain_inputs import card_paths
-from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
+from albert_tf.training.pretrain_settings import Phase, PretrainSettings
 from albert_tf.training.weights import WeightAverages
 
 # More divergences after one checkpoint have another cause than single batches.
@@ -147,7 +147,7 @@ class RunBatches:
     ):
         self.settings = settings
         self.objective = objective
-        self.phases = phases_of(settings) if trains else []
+        self.phases = settings.phases if trains else []
         masking = _masking(settings, settings.masked_lm_prob, settings.ngram)
         model = (objective, tokenizer, type_vocab_size)
         self._training: list[PretrainingData] = []

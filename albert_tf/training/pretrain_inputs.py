@@ -21,7 +21,7 @@ from albert_tf.storage import files
 from albert_tf.storage.lock import check_free
 from albert_tf.text.load import check_options, load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder, check_writable
 
 # Pair policies whose examples have two segments.
@@ -157,7 +157,7 @@ def check_batches(
     """
     unit = replicas * settings.gradient_accumulation_steps
     memory = (memory_of_machine() or 0) // sharing
-    for phase in phases_of(settings):
+    for phase in settings.phases:
         size, flag = phase.settings.train_batch_size, "--train_batch_size"
         if size != settings.train_batch_size:
             flag = "--sequence_length_schedule"

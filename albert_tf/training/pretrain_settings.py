@@ -227,7 +227,7 @@ class PretrainSettings(TrainingSettings):
             fits = value == 0 or 1 < value < math.inf
             require(fits, f"--{name} must be above 1, or 0 for none", value)
         if self.sequence_length_schedule:
-            phases_of(self)  # checks the phases, and the settings of each
+            _ = self.phases  # checks the phases, and the settings of each
 
     def _complete(self) -> None:
         """Fills fields that are None from the recipe of the objective."""
@@ -272,9 +272,43 @@ class PretrainSettings(TrainingSettings):
             "--grow requires --init_checkpoint, received none",
         )
 
+    @property
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """Arguments of `create_optimizer`."""
+        return {
+            **super().optimizer_arguments,
+            "learning_rate": self.peak_learning_rate,
+            "poly_power": self.poly_power,
+            "start_warmup_step": self.start_warmup_step,
+        }
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases of the run; more than one if sequences grow longer."""
+        if not self.sequence_length_schedule:
+            return super().phases
+        parts = _parts_of(self)
+        phases, first = [], 0
+        for length, steps, batch in parts:
+            # 77 predictions in 512 tokens correspond to 20 in 128, as in the original.
+            predictions = self.max_predictions_per_seq
+            if predictions is not None:
+                predictions = -(-predictions * length // parts[-1][0])
+            phase = dataclasses.replace(
+                self,
+                sequence_length_schedule="",
+                input_file=self.input_file.replace(PLACEHOLDER, str(length)),
+                max_seq_length=length,
+                max_predictions_per_seq=predictions,
+                train_batch_size=batch,
+            )
+            phases.append(Phase(first, first + steps, phase))
+            first += steps
+        return phases
+
     def input_files(self) -> list[str]:
         """Returns `input_file` for each phase, the shortest sequences first."""
-        return [phase.settings.input_file for phase in phases_of(self)]
+        return [phase.settings.input_file for phase in self.phases]
 
     @property
     def peak_learning_rate(self) -> float:
@@ -304,7 +338,7 @@ class PretrainSettings(TrainingSettings):
             f"{one.last_step - one.first_step:,} steps of "
             f"{one.settings.train_batch_size:,} {what} of at most "
             f"{one.settings.max_seq_length} tokens"
-            for one in phases_of(self)
+            for one in self.phases
         )
 
     @property
@@ -323,31 +357,6 @@ class PretrainSettings(TrainingSettings):
 # In --input_file, stands for the length of a phase.
 PLACEHOLDER = "{length}"
 _PART = re.compile(r"(\d+):(\d+)(?::(\d+))?")
-
-
-def phases_of(settings: Any) -> list[Phase]:
-    """Returns the phases of a run, at least one, or raises `UsageError`."""
-    if not settings.sequence_length_schedule:
-        return [Phase(0, settings.num_train_steps, settings)]
-    parts = _parts_of(settings)
-    phases, first = [], 0
-    for length, steps, batch in parts:
-        # 77 predictions in 512 tokens correspond to 20 in 128, as in the original.
-        # the original.
-        predictions = settings.max_predictions_per_seq
-        if predictions is not None:
-            predictions = -(-predictions * length // parts[-1][0])
-        phase = dataclasses.replace(
-            settings,
-            sequence_length_schedule="",
-            input_file=settings.input_file.replace(PLACEHOLDER, str(length)),
-            max_seq_length=length,
-            max_predictions_per_seq=predictions,
-            train_batch_size=batch,
-        )
-        phases.append(Phase(first, first + steps, phase))
-        first += steps
-    return phases
 
 
 def _parts_of(settings: Any) -> list[tuple[int, ...]]:

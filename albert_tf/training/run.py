@@ -1,4 +1,4 @@
-"""One training, from its inputs to its outputs, shared by `pretrain` and `finetune`.
+"""One training, from its first step to its last, shared by `pretrain` and `finetune`.
 
 Everything random is a function of the seed and the step, and every decision follows
 from the metrics on record, so a run that was killed continues like an uninterrupted
@@ -8,18 +8,18 @@ one.
 import abc
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
 from albert_tf.errors import require
-from albert_tf.objectives.pretraining import Objective
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training import loop
 from albert_tf.training.callbacks import Callback, DivergedError, DivergenceGuard
 from albert_tf.training.checkpoints import TrainingCheckpoints
+from albert_tf.training.context import RunContext
 from albert_tf.training.engine import (
     Strategy,
     TrainStep,
@@ -40,17 +40,11 @@ from albert_tf.training.run_folder import (
     RunFolder,
     describe_command,
 )
-from albert_tf.training.settings import Phase, TrainingSettings
-from albert_tf.training.weights import WeightAverages
+from albert_tf.training.settings import TrainingSettings
 from albert_tf.training.workers import check_equal
 
-# Draws the pictures of the run in a folder, as `reports.run_page.draw_run`.
-Draw = Callable[..., Mapping[str, bytes]]
-
-
-def no_pictures(path: str, *args: Any, **known: Any) -> Mapping[str, bytes]:
-    """A `Draw` that draws nothing."""
-    return {}
+# What measures on held-out data, if there is any, and the callbacks of the loop.
+Observers = tuple[loop.Evaluate | None, list[Callback]]
 
 
 @contextlib.contextmanager
@@ -77,73 +71,75 @@ def devices(settings: TrainingSettings) -> Iterator[Strategy]:
         yield strategy
 
 
-class Run(abc.ABC):
-    """A training; derived classes define its inputs and outputs.
+def build_step(
+    settings: TrainingSettings,
+    strategy: Strategy,
+    make_model: Callable[[str], keras.Model],
+    objective: Any,
+    forward: str | None = None,
+    **optimizer: Any,
+) -> TrainStep:
+    """Returns the step of a run.
 
-    Without a strategy, only the inputs are read.
-
-    Attributes:
-        draw: callable. Draws curves and page of the run.
-        helper: str. Name of a worker that is not the chief; empty in the chief.
-        folder: `RunFolder`. Set while the inputs are open.
-        step: `TrainStep`. Set once the inputs are known to be valid.
-        averages: `WeightAverages`. Averages of the run, while it trains.
-        facts: dict. Facts that workers compare before the run is restored.
+    Args:
+        make_model: callable. Returns the model with a Keras dtype policy.
+        forward: str or None. Method of the model that computes the training outputs.
+        **optimizer: Arguments of `create_optimizer` that are not settings.
     """
+    arguments = {**settings.optimizer_arguments, **optimizer}
+    with strategy.scope():
+        model = make_model(settings.dtype)
+        adam = create_optimizer(settings.optimizer, **arguments)
+    keras.utils.set_random_seed(settings.seed)
+    return TrainStep(
+        model,
+        objective,
+        adam,
+        strategy,
+        seed=settings.seed,
+        accumulation=settings.gradient_accumulation_steps,
+        jit_compile=settings.jit_compile,
+        fuse=settings.fuse_elementwise,
+        depth=settings.depth,
+        **({"shard_optimizer": True} if settings.shard_optimizer else {}),
+        forward=getattr(model, forward) if forward else None,
+    )
 
-    title: str
-    asynchronous = False
-    draw: Draw = staticmethod(no_pictures)
 
-    def __init__(self, settings: Any, strategy: Strategy | None):
-        self.settings = settings
-        self.strategy = strategy
-        self.helper = helper_name(strategy) if strategy else ""
-        self.facts: dict[str, Any] = {}
-        self.folder: RunFolder
-        self.step: TrainStep
-        self.averages: WeightAverages
+def is_done(
+    strategy: Strategy, folder: RunFolder, finished: bool, facts: Mapping[str, Any]
+) -> bool:
+    """Returns whether a run is finished, after comparing the inputs of all workers."""
+    facts = {**folder.content, **facts, FINISHED: finished}
+    check_equal(share(strategy, facts))
+    if finished and not helper_name(strategy):
+        folder.tidy()
+    return finished
 
-    @abc.abstractmethod
-    def open_inputs(self) -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-        """Reads and checks the inputs of the run, and opens its folder.
 
-        Yields facts that workers compare, in addition to the content.
-        """
+class Run(RunContext, abc.ABC):
+    """A training that can begin; derived classes say what differs."""
 
-    def is_finished(self) -> bool:
-        """Returns whether the folder holds the results of the run."""
-        return self.folder.is_finished
-
-    @abc.abstractmethod
-    def result(self) -> Any:
-        """Returns the result of the finished run."""
-
-    @abc.abstractmethod
-    def make_step(self) -> TrainStep:
-        """Makes model, objective and optimizer, before anything is written."""
-
-    @property
-    def phases(self) -> Sequence[Phase]:
-        """The parts of the run, each with its own batches."""
-        return [Phase(0, self.settings.num_train_steps, self.settings)]
+    title: ClassVar[str]
 
     @abc.abstractmethod
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Returns the batches of an input pipeline, starting at step `start`."""
 
     @abc.abstractmethod
-    def evaluation(self) -> loop.Evaluate | None:
-        """Returns a function that measures on held-out data, or None without any."""
+    def observers(self, lines: list[dict], progress: Progress) -> Observers:
+        """Makes the function that evaluates, and the callbacks of the loop.
 
-    @abc.abstractmethod
-    def callbacks(self, lines: list[dict], progress: Progress) -> list[Callback]:
-        """Returns the callbacks of the loop; `lines` are the metrics on record."""
+        `lines` are the metrics on record.
+        """
 
     def began(
-        self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
+        self,
+        progress: Progress,
+        checkpoints: TrainingCheckpoints,
+        error: DivergedError | None,
     ) -> None:
-        """Is called before the first step; `first` is None without a checkpoint."""
+        """Is called before the first step, or after going back because of an error."""
         return
 
     def diverged(self, error: DivergedError) -> None:
@@ -156,22 +152,10 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def finish(self) -> Any:
-        """Writes the outputs of the run; returns `result`."""
+        """Writes the outputs of the run; returns its result."""
 
     def execute(self) -> Any:
-        """Runs the training, or the rest of it; returns `result`.
-
-        Only the chief returns a result, unless the run was finished before.
-        """
-        with self.open_inputs() as facts:
-            finished = self.is_finished()
-            facts = {**self.folder.content, **facts, FINISHED: finished}
-            check_equal(share(self.strategy, facts))
-            if finished:
-                if not self.helper:
-                    self.folder.tidy()
-                return self.result()
-            self.step = self.make_step()
+        """Runs the training, or the rest of it; only the chief returns a result."""
         if self.helper:
             self.train()
             leave_together(self.strategy)
@@ -183,45 +167,11 @@ class Run(abc.ABC):
         leave_together(self.strategy)
         return result
 
-    def build_step(
-        self,
-        make_model: Callable[[str], keras.Model],
-        objective: Objective,
-        *,
-        forward: str | None = None,
-        fuse: bool = False,
-        **optimizer: Any,
-    ) -> TrainStep:
-        """Returns the step of the run.
+    def train(self, **facts: Any) -> None:
+        """Trains from the last checkpoint, if there is one, to the end.
 
-        Args:
-            make_model: callable. Returns the model with a Keras dtype policy.
-            forward: str or None. Method of the model that computes the training
-                outputs.
-            **optimizer: Arguments of `create_optimizer` that replace the settings.
+        Workers compare the facts before the run is restored.
         """
-        settings = self.settings
-        arguments = settings.optimizer_arguments
-        with self.strategy.scope():
-            model = make_model(settings.dtype)
-            adam = create_optimizer(settings.optimizer, **{**arguments, **optimizer})
-        keras.utils.set_random_seed(settings.seed)
-        return TrainStep(
-            model,
-            objective,
-            adam,
-            self.strategy,
-            seed=settings.seed,
-            accumulation=settings.gradient_accumulation_steps,
-            jit_compile=settings.jit_compile,
-            fuse=fuse,
-            depth=settings.depth,
-            **({"shard_optimizer": True} if settings.shard_optimizer else {}),
-            forward=getattr(model, forward) if forward else None,
-        )
-
-    def train(self) -> None:
-        """Trains from the last checkpoint, if there is one, to the end."""
         settings, step = self.settings, self.step
         checkpoints = TrainingCheckpoints(
             self.folder.join(CHECKPOINT_FOLDER),
@@ -229,25 +179,30 @@ class Run(abc.ABC):
             step.optimizer,
             seed=settings.seed,
             keep=settings.keep_checkpoint_max,
-            asynchronous=self.asynchronous,
+            asynchronous=settings.async_checkpoint,
             writes=not self.helper,
         )
-        check_equal(share(self.strategy, {**self.facts, **checkpoints.facts()}))
+        check_equal(share(self.strategy, {**facts, **checkpoints.facts()}))
+        error = None
         try:
             with loop.StopSignals() as signals:
-                while not self._train_on(checkpoints, signals):
+                while error := self._train_on(checkpoints, signals, error):
                     checkpoints.settle()
                     share(self.strategy, None)  # all read what the chief wrote
         finally:
             # Nothing may be written after the lock of the folder is released.
             checkpoints.settle()
 
-    def _train_on(self, checkpoints: TrainingCheckpoints, signals) -> bool:
-        """Trains from the last checkpoint; returns whether the end was reached."""
-        restored = checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
+    def _train_on(
+        self,
+        checkpoints: TrainingCheckpoints,
+        signals: loop.StopSignals,
+        error: DivergedError | None,
+    ) -> DivergedError | None:
+        """Trains from the last checkpoint; returns the error to go back for."""
+        checkpoints.restore(checkpoints.folder)
         check_equal(share(self.strategy, checkpoints.facts()))
         step, first, last = self.step, checkpoints.step, self.settings.num_train_steps
-        self.averages = WeightAverages(step.model, step.optimizer)
         # Every worker reads the metrics, because all take part in evaluations.
         lines = lines_until(read_metrics(self.folder.join(METRICS_FILE)), first)
         evaluated = [line["step"] for line in lines if line["split"] == "eval"]
@@ -261,14 +216,13 @@ class Run(abc.ABC):
             shown=step.objective.shown,
         )
         with bar as progress, contextlib.ExitStack() as stack:
-            self.began(progress, checkpoints, restored)
+            self.began(progress, checkpoints, error)
             if first:
                 progress.log(f"continuing from step {first}")
-            evaluate = self.evaluation()
-            callbacks = self.callbacks(lines, progress)
+            evaluate, callbacks = self.observers(lines, progress)
             for callback in callbacks:
                 stack.callback(callback.on_end)
-            for phase in self.phases:
+            for phase in self.settings.phases:
                 start = max(checkpoints.step, phase.first_step)
                 if start > phase.last_step:
                     continue
@@ -279,9 +233,8 @@ class Run(abc.ABC):
                     max_loss_ratio=self.settings.max_loss_ratio,
                     max_norm_ratio=self.settings.max_grad_norm_ratio,
                 )
-                batches = distribute(
-                    self.strategy, functools.partial(self.batches, start)
-                )
+                from_start = functools.partial(self.batches, start)
+                batches = distribute(self.strategy, from_start)
                 try:
                     loop.train(
                         step,
@@ -297,8 +250,8 @@ class Run(abc.ABC):
                     )
                 except DivergedError as e:
                     self.diverged(e)
-                    return False
+                    return e
                 lines.append({"split": "eval", "step": phase.last_step})
         bring_home(self.strategy, step.model)
         self.trained(checkpoints.step)
-        return True
+        return None

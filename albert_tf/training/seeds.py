@@ -14,12 +14,12 @@ from absl import logging
 from albert_tf.errors import require
 from albert_tf.storage import files
 from albert_tf.training.callbacks import lower_is_better
+from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import takes_several_processes
 from albert_tf.training.evaluation import CollapsedError
-from albert_tf.training.finetune import Finetuning, finetune_once
+from albert_tf.training.finetune import finetune_once, read_inputs
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.metrics_file import PAGE_FILE
-from albert_tf.training.run import Draw, no_pictures
 from albert_tf.training.run_folder import (
     METRICS,
     RUN_FILE,
@@ -62,12 +62,10 @@ def finetune(
         "each host)",
     )
     settings = prepared(settings)
-    command = Finetuning(settings, None)
-    command.read = read
-    with command.read_inputs() as content:
-        origin = command.start.origin
+    with read_inputs(settings, read) as inputs:
+        origin = inputs.start.origin
     # The settings as given: each seed resolves them for itself.
-    folder = open_run(settings, content)
+    folder = open_run(settings, inputs.content)
     if folder.is_finished:
         folder.tidy()
         return files.read_json(folder.join(METRICS))

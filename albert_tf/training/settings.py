@@ -149,6 +149,10 @@ class TrainingSettings:
 
     # Maximum number of steps per call of the graph.
     iterations_per_loop: ClassVar[int] = 20
+    # Whether training continues while a checkpoint is written.
+    async_checkpoint: ClassVar[bool] = False
+    # Whether the activation is compiled (`TrainStep`).
+    fuse_elementwise: ClassVar[bool] = False
     # Limits of `callbacks.DivergenceGuard`.
     max_loss_ratio: ClassVar[float] = 0.0
     max_grad_norm_ratio: ClassVar[float] = 0.0
@@ -199,6 +203,11 @@ class TrainingSettings:
             **{name: getattr(self, name) for name in names.split()},
             "exclude_from_weight_decay": tuple(filter(None, map(str.strip, parts))),
         }
+
+    @property
+    def phases(self) -> "list[Phase]":
+        """The parts of the run, each with its own batches."""
+        return [Phase(0, self.num_train_steps, self)]
 
     @property
     def dtype(self) -> str:

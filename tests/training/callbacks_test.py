@@ -97,7 +97,8 @@ class Best(KeepBest):
     """Notes the steps that were the best so far."""
 
     def __init__(self, metric="accuracy", patience=0, lines=()):
-        super().__init__("", metric, lines, None, patience)
+        super().__init__("", metric, None, patience)
+        self.resume(lines)
         self.steps = []
 
     def save(self, step):
@@ -151,7 +152,8 @@ def test_evaluations_on_record_decide_as_new_ones():
 def test_weights_come_back(tmp_path):
     model = tiny.make_model("text_classifier")
     lines = [{"step": 5, "accuracy": 1.0}]
-    best = KeepWeights(model, str(tmp_path / "best"), "accuracy", lines, None)
+    best = KeepWeights(model, str(tmp_path / "best"), "accuracy", None)
+    best.resume(lines)
     best.save(3)
     values = {n: np.array(v) for n, v in weight_names(model).items()}
     tiny.randomize(model)

@@ -34,11 +34,11 @@ def find(step, reason="", losses=(), evaluations=(), **changes):
             train=types.SimpleNamespace(targets=TARGETS),
         ),
         settings=settings,
-        class_weights=changes.pop("class_weights", ()),
     )
+    weights = changes.pop("class_weights", ())
     vars(settings).update(changes)
     seen = types.SimpleNamespace(examples=None, answers=None)
-    return Collapse(given, seen, evaluations, lambda: losses).find(step)
+    return Collapse(given, weights, seen, evaluations, lambda: losses).find(step)
 
 
 def losses(value, until=80):

@@ -8,7 +8,7 @@ from albert_tf.errors import UsageError
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.text.inputs import PROMPTS
 from albert_tf.training.finetune_settings import FinetuneSettings, beside
-from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 
 def pretraining(**changes):
@@ -197,7 +197,7 @@ assert "keras" not in sys.modules
 
 def test_phases_are_runs_of_their_length():
     settings = pretraining(**PHASES, train_batch_size=64)
-    short, long = phases = phases_of(settings)
+    short, long = phases = settings.phases
     assert (short.first_step, short.last_step) == (0, 9)
     assert (long.first_step, long.last_step) == (9, 13)
     assert settings.input_files() == ["data/128/x", "data/512/x"]
@@ -205,16 +205,16 @@ def test_phases_are_runs_of_their_length():
     assert [p.settings.max_seq_length for p in phases] == [128, 512]
     assert [p.settings.num_predictions for p in phases] == [19, 77]
     assert {p.settings.train_batch_size for p in phases} == {64}
-    phases = phases_of(pretraining(**PHASES, max_predictions_per_seq=77))
+    phases = pretraining(**PHASES, max_predictions_per_seq=77).phases
     assert [p.settings.num_predictions for p in phases] == [20, 77]
     sizes = {"sequence_length_schedule": "128:9:64,512:4:16"}
-    phases = phases_of(pretraining(**{**PHASES, **sizes}))
+    phases = pretraining(**{**PHASES, **sizes}).phases
     assert [p.settings.train_batch_size for p in phases] == [64, 16]
     settings = pretraining()
-    (phase,) = phases_of(settings)
+    (phase,) = settings.phases
     assert (phase.first_step, phase.last_step) == (0, 20)
     assert phase.log_steps == 1
-    assert phases_of(pretraining(log_steps=7))[0].log_steps == 7
+    assert pretraining(log_steps=7).phases[0].log_steps == 7
     assert phase.settings is settings
 
 

@@ -1,18 +1,12 @@
-"""Writes the files that a run leaves: metrics, predictions, cards and models.
+"""Evaluates a fine-tuned model and writes what its run leaves behind."""
 
-The command that starts the run supplies its curves and its page.
-"""
-
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.converters.cards import model_card
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.converters.load import write_files
 from albert_tf.figure import drawn_if_possible
@@ -20,8 +14,9 @@ from albert_tf.inference.formats import prediction_files
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files
 from albert_tf.tasks import saved
-from albert_tf.tasks.batches import useful_token_rate
+from albert_tf.tasks.batches import BatchShape, useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
+from albert_tf.training.context import RunContext
 from albert_tf.training.evaluation import calibrated
 from albert_tf.training.examples import CALIBRATION
 from albert_tf.training.metrics_file import (
@@ -35,14 +30,15 @@ from albert_tf.training.run_folder import METRICS
 from albert_tf.training.weights import mark_trained
 
 
-def finish(run: Any) -> dict[str, Any]:
+def finish(run: RunContext, shape: BatchShape) -> dict[str, Any]:
     """Evaluates the trained model once more and puts the finished folder in place.
 
     The evaluation works as in `evaluate`, in float32, so that both give the same
     numbers. The model of the run must have the weights that its `selection` keeps.
+    `shape` is the one of training batches. Returns the content of `metrics.json`.
     """
     mark_trained(run.step.model, run.step.optimizer)
-    data, tokenizer, size = run.data, run.start.tokenizer, run.settings.eval_batch_size
+    data, tokenizer, size = run.data, run.tokenizer, run.settings.eval_batch_size
     model = _in_float32(run)
     model.task = saved.describe(data.task)
     predictor = Predictor(model, tokenizer, task=data.task, batch_size=size)
@@ -52,7 +48,8 @@ def finish(run: Any) -> dict[str, Any]:
     lines = read_metrics(run.folder.join(METRICS_FILE))
     lines = [line for line in lines if line["split"] != UNFINISHED]
     log = "".join(files.to_json(line) + "\n" for line in lines)
-    results, contents, shown = _results(run, lines), {METRICS_FILE: log.encode()}, {}
+    contents, shown = {METRICS_FILE: log.encode()}, {}
+    results = _results(run, shape, lines)
     for name, split in data.splits.items():
         if name in ("train", CALIBRATION):
             continue
@@ -83,26 +80,26 @@ def finish(run: Any) -> dict[str, Any]:
     return results
 
 
-def _in_float32(run: Any) -> keras.Model:
+def _in_float32(run: RunContext) -> keras.Model:
     model = run.step.model
     if model.compute_dtype == "float32":
         return model
-    with from_model(model, run.start.tokenizer) as checkpoint:
+    with from_model(model, run.tokenizer) as checkpoint:
         rebuilt = build_model(checkpoint, report=logging.info)
     rebuilt.max_seq_length = model.max_seq_length
     return rebuilt
 
 
-def _best_step(run: Any) -> int | None:
+def _best_step(run: RunContext) -> int | None:
     return run.selection.best_step if run.settings.keep == "best" else None
 
 
-def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
+def _results(run: RunContext, shape: BatchShape, lines: list[dict]) -> dict[str, Any]:
     """Returns the entries of `metrics.json` about the run itself."""
     settings, data, best = run.settings, run.data, _best_step(run)
     last = max((line["step"] for line in lines), default=settings.num_train_steps)
     useful = useful_token_rate(
-        data.train, run.shape, settings.train_batch_size, settings.seed
+        data.train, shape, settings.train_batch_size, settings.seed
     )
     results: dict[str, Any] = {
         "task": data.task.name,
@@ -129,7 +126,7 @@ def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
     return results
 
 
-def _report(run: Any, results: dict, shown: dict) -> dict[str, Any]:
+def _report(run: RunContext, results: dict, shown: dict) -> dict[str, Any]:
     """Returns what the page shows about the answers; see `reports.task_report`."""
     settings, selection = run.settings, run.selection
     numbers = {k: v for k, v in results.items() if isinstance(v, int | float | str)}
@@ -164,33 +161,3 @@ def _report(run: Any, results: dict, shown: dict) -> dict[str, Any]:
 def _bytes(text: str | bytes) -> bytes:
     # Texts may hold lone surrogates, which UTF-8 cannot encode.
     return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
-
-
-def write_outputs(run: Any) -> None:
-    """Writes curves, page and model card of a run that has reached its last step."""
-    folder = run.folder
-    for name, data in run.draw(folder.path, curves={}, is_finished=True).items():
-        files.write_bytes(folder.join(name), data)
-    metrics = read_metrics(folder.join(METRICS_FILE))
-    text = model_card(
-        run.settings,
-        run.config,
-        run.objective,
-        metrics,
-        run.tokenizer,
-        run.data.keeps_masks,
-        run.skipped.entries,
-    )
-    files.write_text(folder.join("README.md"), text)
-
-
-@contextlib.contextmanager
-def page_of_a_stopped_run(run: Any) -> Iterator[None]:
-    """Writes the page if training ends before its last step, for whatever reason."""
-    try:
-        yield
-    except BaseException:
-        with drawn_if_possible(PAGE_FILE):
-            for name, data in run.draw(run.folder.path).items():
-                files.write_bytes(run.folder.join(name), data)
-        raise

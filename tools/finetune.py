@@ -41,9 +41,8 @@ def main() -> None:
         given = [name for name in flags.FLAGS if flags.FLAGS[name].present]
         base |= beside(load_experiment(_CONFIG.value, FinetuneSettings), given)
     settings = read_settings(FinetuneSettings, base)
-    # Before TensorFlow is imported, so that mistakes are reported at once.
-    settings.check_source()
     start.use_backend(settings.backend)
+    # Before TensorFlow is imported, so that mistakes are reported at once.
     from albert_tf.training import examples, run_folder
 
     settings = run_folder.prepared(settings)

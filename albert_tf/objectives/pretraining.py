@@ -30,8 +30,6 @@ class Objective:
             `create_pretraining_data` whose labels have the meaning that this objective
             learns, or whose records have none.
         head: str. Head of the model that is trained, a name of `heads.HEADS`.
-        settings: dict. Default values of a run's settings; or functions of all settings
-            that return them.
         own_settings: tuple of str. Settings that no other objective reads.
         chooses_masks: bool. Whether it cannot learn from records that hold masks,
             because the masks must be of a certain kind.
@@ -42,7 +40,6 @@ class Objective:
     terms: tuple[Term, ...]
     pair_policies: tuple[str, ...]
     head: str = "pretraining"
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     own_settings: tuple[str, ...] = ()
     chooses_masks: bool = False
     sample_draws: bool = False
@@ -63,13 +60,6 @@ class Objective:
         """Metrics by which models can be compared."""
         losses = (f"{term.name}_loss" for term in self.terms)
         return ("loss", *losses, *(name for t in self.terms for name in t.scores))
-
-    def complete(self, settings: Any) -> Any:
-        """Fills fields of settings, a dataclass, that are None."""
-        missing = (name for name in self.settings if getattr(settings, name) is None)
-        values = {name: self.settings[name] for name in missing}
-        complete = {k: v(settings) if callable(v) else v for k, v in values.items()}
-        return dataclasses.replace(settings, **complete)
 
     def with_pair_weight(self, weight: float) -> "Objective":
         """Returns the objective with another weight of the loss about pairs."""
@@ -230,37 +220,26 @@ ALBERT = Objective(
     name="albert",
     terms=(MASKED_LM, SENTENCE_ORDER),
     pair_policies=("clean", "original", *features.UNLABELLED_POLICIES),
-    settings={"masking": "albert"},
 )
 BERT = Objective(
     name="bert",
     terms=(MASKED_LM, NEXT_SENTENCE),
     pair_policies=("nsp", *features.UNLABELLED_POLICIES),
-    settings={"masking": "bert"},
 )
 ROBERTA = Objective(
     name="roberta",
     terms=(MASKED_LM,),
     pair_policies=features.UNLABELLED_POLICIES,
     head="masked_lm",
-    settings={"masking": "roberta"},
 )
 SPANBERT = Objective(
     name="spanbert",
     terms=(MASKED_LM, SPAN_BOUNDARY),
     pair_policies=features.UNLABELLED_POLICIES,
     head="span_boundary",
-    settings={"masking": "spanbert"},
     own_settings=OWN_SETTINGS["spanbert"],
     chooses_masks=True,
 )
-
-
-def _generator_size(settings: Any) -> float:
-    """Returns the width of the generators of ELECTRA's paper, Table 6."""
-    if settings.share_encoder:
-        return 1.0
-    return 1 / 3 if settings.preset in ("electra_base", "electra_albert_base") else 0.25
 
 
 ELECTRA = Objective(
@@ -285,7 +264,6 @@ ELECTRA = Objective(
     ),
     pair_policies=features.UNLABELLED_POLICIES,
     head="electra",
-    settings={"masking": "electra", "generator_size": _generator_size},
     own_settings=OWN_SETTINGS["electra"],
     sample_draws=True,
 )

@@ -1,4 +1,4 @@
-"""Each objective's hyperparameters in its paper, and its flags; needs no Keras.
+"""Each objective's hyperparameters and masks in its paper, and its flags; no Keras.
 
 docs/relatives.md shows the recipes as a table.
 """
@@ -43,10 +43,11 @@ _ELECTRA = {
     **_ALBERT,
     **{"optimizer": "adamw", "learning_rate": 5e-4, "train_batch_size": 128},
     **{"num_train_steps": 1_000_000, "num_warmup_steps": 10_000},
+    "generator_size": 0.25,
 }
 _RECIPES = {"roberta": _ROBERTA, "spanbert": _SPANBERT, "electra": _ELECTRA}
 _ELECTRA_BASE = {"learning_rate": 2e-4, "train_batch_size": 256}
-_ELECTRA_BASE |= {"num_train_steps": 766_000}
+_ELECTRA_BASE |= {"num_train_steps": 766_000, "generator_size": 1 / 3}
 # Values that differ for larger models, by objective and preset.
 _OF_PRESETS = {
     ("roberta", "roberta_large"): {"learning_rate": 4e-4, "num_warmup_steps": 30_000},
@@ -71,4 +72,5 @@ OF_PAIRS = ("albert", "bert")
 def find_recipe(objective: str, preset: str = "") -> dict[str, Any]:
     """Returns the values of settings that were not given, by their names."""
     of_preset = _OF_PRESETS.get((objective, preset), {})
-    return {**_RECIPES.get(objective, _ALBERT), **of_preset}
+    recipe = _RECIPES.get(objective, _ALBERT)
+    return {**recipe, "masking": objective, **of_preset}

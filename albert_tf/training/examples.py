@@ -2,9 +2,10 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,9 +109,10 @@ class RunExamples:
         return {"splits": ", ".join(sorted(digests)), **digests}
 
 
-def read_task(
-    settings: FinetuneSettings,
-) -> tuple[FinetuneSettings, Task, dict[str, Any]]:
+Read = tuple[FinetuneSettings, Task, dict[str, Any]]
+
+
+def read_task(settings: FinetuneSettings) -> Read:
     """Reads the examples of a run.
 
     Returns:
@@ -190,7 +192,7 @@ def _with_dev(
     skipping = task.with_options(on_bad_input="skip")
     dev_part = skipping.to_evaluate(train.select(held))
     first = {"train": train.select(remaining), "dev": dev_part}
-    settings = dataclasses.replace(settings, dev_fraction=share)
+    settings = settings.having(dev_fraction=share)
     return settings, first | {k: v for k, v in examples.items() if k != "train"}
 
 
@@ -225,21 +227,20 @@ def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]
     return [i for i in range(len(strata)) if i not in held], sorted(held)
 
 
-def read_ahead(
-    settings: FinetuneSettings,
-) -> tuple[FinetuneSettings, Task, dict[str, Any]] | None:
-    """Returns the result of `read_task` before TensorFlow is imported, if it can.
+def read_ahead(settings: FinetuneSettings) -> Callable[[], Read]:
+    """Returns `read_task`, already called where that does not import TensorFlow.
 
-    Returns None for prepared sets, whose library starts TensorFlow, but raises the same
-    errors if they, or the initial checkpoint, do not exist.
+    The library of prepared sets does; it is called later, but errors are raised now if
+    they, or the initial checkpoint, do not exist.
     """
     if settings.init_checkpoint and not settings.albert_config_file:
         check_path(settings.init_checkpoint)
     if not opening.is_tfds(settings.data_dir):
-        return read_task(settings)
+        result = read_task(settings)
+        return lambda: result
     if not settings.download:
         prepared_folder(settings.data_dir, settings.tfds_data_dir or None, False)
-    return None
+    return functools.partial(read_task, settings)
 
 
 def recipe_of(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
@@ -268,7 +269,7 @@ def with_lengths(
         # In short rows, the default step would be longer than a window.
         stride = min(options.doc_stride, -(-budget // 2))
         options = dataclasses.replace(options, doc_stride=stride)
-    settings = dataclasses.replace(settings, max_seq_length=length)
+    settings = settings.having(max_seq_length=length)
     return settings, dataclasses.replace(task, options=options)
 
 

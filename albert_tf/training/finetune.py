@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import Strategy, helper_name, is_one_of_several
 from albert_tf.training.evaluation import Collapse, Evaluator
-from albert_tf.training.examples import RunExamples
+from albert_tf.training.examples import Read, RunExamples
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
@@ -29,7 +29,6 @@ from albert_tf.training.run_folder import (
     METRICS,
     RunFolder,
     open_run,
-    prepared,
 )
 from albert_tf.training.start import Start
 from albert_tf.training.weights import WeightAverages
@@ -37,7 +36,7 @@ from albert_tf.training.weights import WeightAverages
 
 def finetune_once(
     settings: FinetuneSettings,
-    read: tuple | None = None,
+    read: Callable[[], Read] | None = None,
     draw: Draw = no_pictures,
 ) -> dict:
     """Trains on a task and writes a folder with the model and its measurements.
@@ -46,7 +45,6 @@ def finetune_once(
     returned. Arguments, result and errors are as in `seeds.finetune`, which also
     handles `num_seeds` and the restart after a collapse.
     """
-    settings = prepared(settings)
     with devices(settings) as strategy:
         with read_inputs(settings, read) as inputs:
             folder = open_run(inputs.settings, inputs.content)
@@ -76,10 +74,10 @@ class Inputs(NamedTuple):
 
 @contextlib.contextmanager
 def read_inputs(
-    settings: FinetuneSettings, read: tuple | None = None
+    settings: FinetuneSettings, read: Callable[[], Read] | None = None
 ) -> Iterator[Inputs]:
     """Reads the examples, opens the model to start from, resolves the settings."""
-    settings, task, parts = read or examples.read_task(settings)
+    settings, task, parts = read() if read else examples.read_task(settings)
     with start.open_start(settings) as begin:
         tokenizer = begin.tokenizer
         check_depth(settings.depth, begin.config)

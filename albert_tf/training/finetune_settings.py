@@ -174,7 +174,35 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     on_collapse: str = setting("warn", choices=ON_COLLAPSE)
     num_seeds: int = setting(1, minimum=1)
 
-    def check_source(self) -> None:
+    def __post_init__(self):
+        """Raises `UsageError` for settings that no run can have."""
+        self._check_source()
+        self.check_training()
+        for one, other in (
+            ("num_train_epochs", "num_train_steps"),
+            ("warmup_proportion", "num_warmup_steps"),
+        ):
+            values = getattr(self, one), getattr(self, other)
+            need = f"--{one}: cannot be combined with {other}"
+            require(None in values, need, *values)
+        rule, usual = self.layerwise_decay_rule, DECAY_RULES[0]
+        message = "--layerwise_decay_rule: requires --layerwise_decay"
+        require(rule == usual or self.layerwise_decay is not None, message, rule)
+        if self.max_seq_length is not None:
+            check_max_seq_length(self.max_seq_length, pairs=False)
+        require(
+            self.exits != FROZEN
+            or not (self.early_stopping_patience or self.num_seeds > 1),
+            "--exits: frozen leaves every metric as it is, so that "
+            "early_stopping_patience and num_seeds have nothing to compare",
+        )
+        require(
+            self.exits == NONE or self.depth == "unrolled",
+            f"--depth={self.depth}: cannot be combined with --exits={self.exits}, "
+            "which read every layer",
+        )
+
+    def _check_source(self) -> None:
         """Raises `UsageError` if data or initial weights are missing or ambiguous."""
         require(self.output_dir, "--output_dir: required, but not given")
         require(
@@ -214,8 +242,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     ) -> "FinetuneSettings":
         """Returns a copy with the values of any recipe and the lengths of the run.
 
-        The training examples have `num_examples` units. Raises `UsageError` if a value
-        is invalid.
+        The training examples have `num_examples` units. Raises `UsageError` if lengths
+        do not fit each other.
         """
         values = dict(recipe or {})
         epochs = self.num_train_epochs
@@ -246,40 +274,9 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         # XLA, which a TPU always uses, compiles for a single shape.
         compiled = self.jit_compile or self.distribution == "tpu"
         values["fixed_length"] = self.fixed_length or compiled
-        settings = dataclasses.replace(self, **values)
-        settings.check_values()
+        settings = self.having(**values)
+        settings.check_lengths()
         return settings
-
-    def check_given(self) -> None:
-        """Raises `UsageError` if the given settings cannot be combined."""
-        for one, other in (
-            ("num_train_epochs", "num_train_steps"),
-            ("warmup_proportion", "num_warmup_steps"),
-        ):
-            values = getattr(self, one), getattr(self, other)
-            need = f"--{one}: cannot be combined with {other}"
-            require(None in values, need, *values)
-        self.check_values()
-
-    def check_values(self) -> None:
-        """Raises `UsageError` if a value is out of range."""
-        self.check_training()
-        rule, usual = self.layerwise_decay_rule, DECAY_RULES[0]
-        message = "--layerwise_decay_rule: requires --layerwise_decay"
-        require(rule == usual or self.layerwise_decay is not None, message, rule)
-        if self.max_seq_length is not None:
-            check_max_seq_length(self.max_seq_length, pairs=False)
-        require(
-            self.exits != FROZEN
-            or not (self.early_stopping_patience or self.num_seeds > 1),
-            "--exits: frozen leaves every metric as it is, so that "
-            "early_stopping_patience and num_seeds have nothing to compare",
-        )
-        require(
-            self.exits == NONE or self.depth == "unrolled",
-            f"--depth={self.depth}: cannot be combined with --exits={self.exits}, "
-            "which read every layer",
-        )
 
     def needs_dev(self) -> list[str]:
         """Returns the given settings that have no meaning without dev examples."""

@@ -28,7 +28,6 @@ from albert_tf.training.run_folder import (
     BEST_FOLDER,
     CHECKPOINT_FOLDER,
     RunFolder,
-    as_begun,
 )
 from albert_tf.training.start import content_of, make_pretrainer
 from albert_tf.training.weights import WeightAverages
@@ -52,8 +51,6 @@ def pretrain(settings: PretrainSettings, draw: Draw = no_pictures) -> str:
     """
     objective = find_objective(settings)
     with devices(settings) as strategy:
-        objective = as_begun(settings, objective)
-        settings = objective.complete(settings)
         if run := _opened(settings, objective, strategy, draw):
             run.execute()
     return files.join(settings.output_dir, MODEL)

@@ -313,7 +313,7 @@ def _open(
         f"--{flag}={pattern} already contains masks; make the records with "
         "create_pretraining_data --masking=dynamic",
     )
-    defaults = {**settings.defaults(), **objective.settings}
+    defaults = {**settings.defaults(), "masking": objective.name}
     for name in _MASKS[flag] if data.keeps_masks else ():
         value = getattr(settings, name)
         require(

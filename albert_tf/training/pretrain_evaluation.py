@@ -89,7 +89,6 @@ def evaluate_records(
         )
         learned = find_objective(settings)
         objective = _on_records(learned, cards)
-        settings = objective.complete(settings)
         config = start.config
         segments = config.type_vocab_size
         pretrain_inputs.check_sizes(settings, config, tokenizer)

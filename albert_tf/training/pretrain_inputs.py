@@ -36,8 +36,7 @@ def check_files(settings: PretrainSettings) -> None:
         if not files.is_remote(folder):
             check_writable(folder)
         check_free(folder)
-        # The objective completes the settings, and needs Keras.
-        RunFolder(settings, complete=False)
+        RunFolder(settings)
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
     if not settings.spm_model_file:

@@ -13,7 +13,7 @@ from typing import Any
 from albert_tf.data.masking.config import most_predictions
 from albert_tf.errors import require
 from albert_tf.objectives.recipes import OF_PAIRS, OWN_SETTINGS, find_recipe
-from albert_tf.settings import check_fields, setting
+from albert_tf.settings import setting
 from albert_tf.text.inputs import PROMPTS
 from albert_tf.text.tokenizer import MASK
 from albert_tf.training.settings import Phase, TrainingSettings
@@ -198,8 +198,8 @@ class PretrainSettings(TrainingSettings):
         """Raises `UsageError` for settings that no run can have."""
         for name in ("input_file", "output_dir"):
             require(getattr(self, name), f"--{name} is required")
-        check_fields(self)
         self._complete()
+        self.check_training()
         self._check_objective()
         need = "--spm_model_file is required without --init_checkpoint"
         require(self.spm_model_file or self.init_checkpoint, need)
@@ -210,17 +210,10 @@ class PretrainSettings(TrainingSettings):
         )
         for text in filter(None, self.sample_texts):
             require(MASK in text, f"--sample_texts must contain {MASK}", text)
-        self.check_training()
         require(
             self.export_weights == "last" or self.ema_decay,
             "--export_weights=average requires an --ema_decay",
             0,
-        )
-        require(
-            self.num_warmup_steps <= self.num_train_steps,
-            f"--num_warmup_steps must be at most --num_train_steps="
-            f"{self.num_train_steps}",
-            self.num_warmup_steps,
         )
         for name in ("max_loss_ratio", "max_grad_norm_ratio"):
             value = getattr(self, name)
@@ -232,6 +225,8 @@ class PretrainSettings(TrainingSettings):
     def _complete(self) -> None:
         """Fills fields that are None from the recipe of the objective."""
         recipe = find_recipe(self.objective, self.preset)
+        if self.share_encoder and self.objective == "electra":
+            recipe["generator_size"] = 1.0
         missing = [name for name in recipe if getattr(self, name) is None]
         batch = recipe["train_batch_size"]
         fits = "learning_rate" not in missing or batch == REFERENCE_BATCH_SIZE

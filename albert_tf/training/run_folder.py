@@ -6,7 +6,6 @@ record that marks it as finished comes last.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
@@ -67,8 +66,7 @@ class RunFolder:
     is to be replaced. A setting that is not on record had its default. A setting that
     names content, such as a path, is compared by value only if the content is not on
     record. Settings that may be computed from others, or from the content, are compared
-    last, so that the message names the one the user gave. Before an objective has
-    completed the settings (not `complete`), those that are None are not compared.
+    last, so that the message names the one the user gave.
 
     Attributes:
         was_begun: bool. Whether the folder holds this run.
@@ -82,12 +80,7 @@ class RunFolder:
         DataError: If the record of the run in it is damaged.
     """
 
-    def __init__(
-        self,
-        settings: TrainingSettings,
-        replaces: bool = False,
-        complete: bool = True,
-    ):
+    def __init__(self, settings: TrainingSettings, replaces: bool = False):
         self.path = os.fspath(settings.output_dir)
         self.settings = settings
         self.identity = _as_read(settings.identity())
@@ -118,8 +111,6 @@ class RunFolder:
         need = f"{where}: holds another run, of the kind {kind or 'pretraining'!r}"
         require(kind == settings.kind, need)
         names = {*self._recorded["settings"], *self.identity}
-        if not complete:
-            names = {n for n in names if self.identity.get(n) is not None}
         self._check_settings(sorted(names - set(self._follows)))
         self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
 
@@ -335,19 +326,6 @@ def _read_record(path: str) -> dict[str, Any]:
         ) from None
 
 
-def as_begun(settings: TrainingSettings, objective: Any) -> Any:
-    """Returns an objective with the defaults that the run in the folder began with.
-
-    The run thus continues unchanged, whatever the defaults are in a later version.
-    """
-    path = files.join(settings.output_dir, RUN_FILE)
-    if not settings.output_dir or not files.exists(path):
-        return objective
-    recorded = _read_record(path)["settings"]
-    defaults = {k: recorded.get(k, value) for k, value in objective.settings.items()}
-    return dataclasses.replace(objective, settings=defaults)
-
-
 def describe_command(settings: TrainingSettings) -> dict[str, Any]:
     """Returns facts that must be equal in all workers, before any file is read.
 
@@ -393,12 +371,10 @@ def is_run(path: str) -> bool:
 
 
 def prepared(settings: FinetuneSettings) -> FinetuneSettings:
-    """Checks settings and folder, and returns them with the folder's final path.
+    """Checks the folder of a run, and returns the settings with its final path.
 
-    Raises `UsageError` if a setting is invalid, or the folder cannot be used.
+    Raises `UsageError` if it cannot be used.
     """
-    settings.check_source()
-    settings.check_given()
     path = settings.output_dir.rstrip("/") or "/"
     if not files.is_remote(path):
         path = os.path.realpath(path)
@@ -416,7 +392,7 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
         )
     if not files.is_remote(path):
         check_writable(path)
-    return dataclasses.replace(settings, output_dir=path)
+    return settings.having(output_dir=path)
 
 
 def check_writable(path: str) -> None:

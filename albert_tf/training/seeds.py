@@ -4,9 +4,9 @@ Every run has its own folder below `trials/` and can be resumed, so the whole co
 can be, too. The folder of the best run becomes the command's folder.
 """
 
-import dataclasses
 import os
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from absl import logging
@@ -17,6 +17,7 @@ from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import takes_several_processes
 from albert_tf.training.evaluation import CollapsedError
+from albert_tf.training.examples import Read
 from albert_tf.training.finetune import finetune_once, read_inputs
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.metrics_file import PAGE_FILE
@@ -36,13 +37,14 @@ MAX_COLLAPSES = 5
 
 def finetune(
     settings: FinetuneSettings,
-    read: tuple | None = None,
+    read: Callable[[], Read] | None = None,
     draw: Draw = no_pictures,
 ) -> dict[str, Any]:
     """Fine-tunes as the settings say: once, or with several seeds.
 
     Args:
-        read: tuple or None. Result of `examples.read_task`, if it has been called.
+        read: callable or None. Result of `examples.read_ahead`, if it has been called,
+            for a folder that `run_folder.prepared` has checked.
         draw: callable. Draws curves and page of a run: `reports.run_page.draw_run`.
 
     Returns:
@@ -53,6 +55,8 @@ def finetune(
         UsageError: If a setting is invalid, or the folder cannot be used.
         DataError: If the data is invalid, or training diverges or collapses.
     """
+    if read is None:
+        settings = prepared(settings)
     if settings.num_seeds == 1 and settings.on_collapse != "restart":
         return finetune_once(settings, read, draw)
     require(
@@ -61,7 +65,6 @@ def finetune(
         f"have to agree on them (--distribution={settings.distribution} has one on "
         "each host)",
     )
-    settings = prepared(settings)
     with read_inputs(settings, read) as inputs:
         origin = inputs.start.origin
     # The settings as given: each seed resolves them for itself.
@@ -73,7 +76,7 @@ def finetune(
     with folder.taken():
         # Pin the commit: a branch on a hub may move before the last trial begins.
         start = origin or settings.init_checkpoint
-        pinned = dataclasses.replace(settings, init_checkpoint=start)
+        pinned = settings.having(init_checkpoint=start)
         return _finish(folder, _run_seeds(pinned, draw), draw)
 
 
@@ -83,8 +86,7 @@ def _run_seeds(settings: FinetuneSettings, draw: Draw) -> list[dict]:
     seed = settings.seed
     while len(results) < wanted:
         name = f"seed_{seed}"
-        trial = dataclasses.replace(
-            settings,
+        trial = settings.having(
             output_dir=files.join(settings.output_dir, TRIALS_FOLDER, name),
             seed=seed,
             num_seeds=1,

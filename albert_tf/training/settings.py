@@ -1,7 +1,8 @@
 """The settings that pretraining and fine-tuning share, checked without TensorFlow."""
 
+import copy
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError, require
@@ -99,7 +100,7 @@ class TrainingSettings:
     optimizer: str = setting("adamw", choices=("adamw", "lamb"))
     learning_rate: float | None = setting(None, common=True, above=0)
     learning_rate_schedule: str = setting("original", choices=SCHEDULES)
-    num_decay_steps: int | None = None
+    num_decay_steps: int | None = setting(None, minimum=1)
     num_train_steps: int | None = setting(None, common=True, minimum=1)
     num_warmup_steps: int | None = setting(None, minimum=0)
     weight_decay_rate: float = setting(0.01, minimum=0)
@@ -165,7 +166,9 @@ class TrainingSettings:
         Values that are not known yet are not checked.
         """
         check_fields(self)
-        self._check_schedule()
+        own = {k: getattr(self, k) for k in ONLY_ORIGINAL if hasattr(self, k)}
+        schedule, steps = self.learning_rate_schedule, self.num_decay_steps
+        check_schedule_arguments(schedule, own, steps, "--")
         require(
             self.num_devices is None or self.distribution == "mirrored",
             "--num_devices requires --distribution=mirrored",
@@ -184,6 +187,10 @@ class TrainingSettings:
             "--precision=float16 is for GPUs; --distribution=tpu computes in float32 "
             "or bfloat16",
         )
+        self.check_lengths()
+
+    def check_lengths(self) -> None:
+        """Raises `UsageError` if steps or batches do not fit each other."""
         batch, parts = self.train_batch_size, self.gradient_accumulation_steps
         require(
             batch is None or batch % parts == 0,
@@ -191,6 +198,21 @@ class TrainingSettings:
             batch,
             parts,
         )
+        steps, warmup = self.num_train_steps, self.num_warmup_steps
+        decay = self.num_decay_steps
+        if None in (steps, warmup):
+            return  # Checked again once the numbers of steps are known.
+        need = f"--num_warmup_steps must be at most --num_train_steps={steps}"
+        require(warmup <= steps, need, warmup)
+        most = steps - warmup
+        need = f"must be from 1 to {most}, the steps after the warm-up"
+        require((decay or 0) <= most, f"--num_decay_steps {need}", decay)
+
+    def having(self, **values: Any) -> Self:
+        """Returns a copy with other values, which are not checked."""
+        settings = copy.copy(self)
+        vars(settings).update(values)
+        return settings
 
     @property
     def optimizer_arguments(self) -> dict[str, Any]:
@@ -218,19 +240,6 @@ class TrainingSettings:
     def bytes_per_value(self) -> int:
         """Size of a number of `precision`, in bytes."""
         return 4 if self.precision == "float32" else 2
-
-    def _check_schedule(self) -> None:
-        own = {k: getattr(self, k) for k in ONLY_ORIGINAL if hasattr(self, k)}
-        steps = self.num_decay_steps
-        check_schedule_arguments(self.learning_rate_schedule, own, steps, "--")
-        if steps is None:
-            return
-        if None in (self.num_train_steps, self.num_warmup_steps):
-            require(steps > 0, "--num_decay_steps must be positive", steps)
-            return  # Checked again once the numbers of steps are known.
-        most = self.num_train_steps - self.num_warmup_steps
-        need = f"must be from 1 to {most}, the steps after the warm-up"
-        require(0 < steps <= most, f"--num_decay_steps {need}", steps)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:

@@ -75,9 +75,9 @@ def given(monkeypatch):
         found = {}
 
         def prepared(settings):
-            default = FinetuneSettings(output_dir="")
+            defaults = {"output_dir": "", **FinetuneSettings.defaults()}
             for name, value in dataclasses.asdict(settings).items():
-                if value != getattr(default, name):
+                if value != defaults[name]:
                     found[name] = value
             raise SystemExit
 

@@ -27,7 +27,6 @@ def card(
     places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
     settings["objective"] = objective.name
     settings = PretrainSettings(preset="albert_base", **{**places, **settings})
-    settings = objective.complete(settings)
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card(
         *(settings, AlbertConfig(family=family), objective, metrics, tokenizer),

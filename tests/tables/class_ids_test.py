@@ -20,7 +20,8 @@ CLASS = {"names": list(TAGS), "_type": "ClassLabel"}
 
 
 def settings(path, **changes):
-    return FinetuneSettings(output_dir="o", train_file=str(path), **changes)
+    places = {"output_dir": "o", "init_checkpoint": "c", "train_file": str(path)}
+    return FinetuneSettings(**places, **changes)
 
 
 def write_tags(folder, ids=IDS, key="ner_tags"):

@@ -20,7 +20,9 @@ OWN_FILE = {"task": "table", "data_dir": "", "train_file": "x"}
 
 
 def settings(**changes):
-    return FinetuneSettings(output_dir="o", **changes)
+    places = {"output_dir": "o", "init_checkpoint": "c"}
+    places |= {} if "data_dir" in changes else {"train_file": "t"}
+    return FinetuneSettings(**{**places, **changes})
 
 
 def portions_of(task, path):
@@ -83,7 +85,10 @@ def test_questions_to_predict_are_in_the_form_of_the_dev_set():
         ({"task": "sst3"}, "task must be one of"),
         ({"task": "table"}, "data_dir: only with a task"),
         ({**OWN_FILE, "labels": ("a", "a")}, "at least 2 different names, received a"),
-        ({"train_file": "tfds:glue/sst2"}, "train_file: .* --data_dir=tfds:glue/sst2"),
+        (
+            {"train_file": "tfds:glue/sst2", "data_dir": ""},
+            "train_file: .* --data_dir=tfds:glue/sst2",
+        ),
     ],
 )
 def test_refusals(tmp_path, changes, message):

@@ -76,7 +76,7 @@ def folder(tmp_path_factory):
 
 
 def settings(folder, name, **changes):
-    places = {"data_dir": name, "tfds_data_dir": str(folder)}
+    places = {"data_dir": name, "tfds_data_dir": str(folder), "init_checkpoint": "c"}
     return FinetuneSettings(output_dir="o", **places, **changes)
 
 

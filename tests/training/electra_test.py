@@ -155,7 +155,6 @@ def start_of(folder, path, **given):
     values = runs.pretraining(folder, SMALL, **given)
     settings = PretrainSettings(**values)
     objective = pretrain.find_objective(settings)
-    settings = objective.complete(settings)
     with open_checkpoint(path) as start:
         return pretrain.make_pretrainer(
             settings, start, start.config, objective.head, "float32"
@@ -272,8 +271,7 @@ def test_settings_that_do_not_fit(given, message, tmp_path):
 def test_sizes_of_generators_that_are_not_given(given, size, tmp_path):
     given = {"objective": "electra", "albert_config_file": "", **given}
     settings = PretrainSettings(**runs.pretraining(tmp_path, **given))
-    objective = pretrain.find_objective(settings)
-    assert objective.complete(settings).generator_size == size
+    assert settings.generator_size == size
 
 
 def test_generators_that_cannot_be_built_leave_no_folder(records, tmp_path):

@@ -68,6 +68,7 @@ def test_all_answers_to_a_question_are_content(tokenizer, tmp_path):
         task, found = opening.open_task(
             FinetuneSettings(
                 output_dir="o",
+                init_checkpoint="c",
                 task="squad1",
                 train_file=str(GOLDEN / "squad/train-v1.1.json"),
                 dev_file=str(tmp_path / "dev.json"),
@@ -79,7 +80,7 @@ def test_all_answers_to_a_question_are_content(tokenizer, tmp_path):
 
 def read(path, **changes):
     """Returns the splits that a run has."""
-    values = {"train_file": str(path), **changes}
+    values = {"init_checkpoint": "c", "train_file": str(path), **changes}
     return read_task(FinetuneSettings(output_dir="o", **values))[2]
 
 
@@ -146,12 +147,13 @@ def test_questions_about_one_text_stay_together(tmp_path):
 def test_a_set_of_two_parts_keeps_its_test_examples(monkeypatch, tmp_path):
     table = tmp_path / "a.tsv"
     table.write_text("text\tlabel\n" + "x\ta\ny\tb\n" * 20)
+    places = {"output_dir": "o", "init_checkpoint": "c"}
     task, examples = opening.open_task(
-        FinetuneSettings(output_dir="o", train_file=str(table))
+        FinetuneSettings(**places, train_file=str(table))
     )
     whole = {"train": examples["train"], "test": examples["train"]}
     monkeypatch.setattr(opening, "open_task", lambda settings: (task, whole))
-    settings = FinetuneSettings(output_dir="o", data_dir="tfds:imdb_reviews")
+    settings = FinetuneSettings(**places, data_dir="tfds:imdb_reviews")
     settings, _, found = read_task(settings)
     assert {name: len(part) for name, part in found.items()} == {
         **{"train": 36, "dev": 4, "test": 40}

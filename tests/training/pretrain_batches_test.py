@@ -21,7 +21,6 @@ from albert_tf.training.pretrain_batches import (
     _eval_masking,
 )
 from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.run_folder import as_begun
 from albert_tf.training.settings import Phase
 from tests.tiny import TEXT
 from tests.training.runs import RECORDS, pretraining, run_pretraining
@@ -37,7 +36,7 @@ def settings(tmp_path):
 @pytest.fixture
 def make(settings, tokenizer):
     def make(replicas=1, learned=ALBERT, type_vocab_size=2, **changes):
-        given = learned.complete(settings(**{"objective": learned.name, **changes}))
+        given = settings(**{"objective": learned.name, **changes})
         return RunBatches(given, learned, tokenizer, replicas, type_vocab_size)
 
     return make
@@ -62,17 +61,6 @@ def test_records_with_masks_take_no_others(make, changes):
     name = next(iter(changes))
     with pytest.raises(UsageError, match=f"^--{name}=.* leave --{name} out"):
         make(**changes)
-
-
-def test_a_run_on_records_with_masks_goes_on(make, settings, tmp_path):
-    """What was not given then is not given now, whatever the default was."""
-    (tmp_path / "run").mkdir()
-    record = {"settings": {"masking": "albert"}}
-    (tmp_path / "run/run.json").write_text(json.dumps(record))
-    learned = as_begun(settings(), OBJECTIVES["bert"])
-    assert make(learned=learned).keeps_masks
-    with pytest.raises(UsageError, match="^--masking=bert_wwm: "):
-        make(learned=learned, masking="bert_wwm")
 
 
 def test_spans_are_not_learned_from_the_masks_of_records(make):

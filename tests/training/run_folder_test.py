@@ -308,7 +308,8 @@ def once(tables, pretrained):
 
 def test_a_refusal_names_what_differs_and_not_what_follows_from_it(tmp_path):
     def reopen(num_examples=99, **changes):
-        settings = FinetuneSettings(output_dir=str(tmp_path), **changes)
+        places = {"train_file": "t", "init_checkpoint": "c"}
+        settings = FinetuneSettings(output_dir=str(tmp_path), **places, **changes)
         content = {"data": str(num_examples)}
         return open_run(settings.resolved(num_examples), content)
 

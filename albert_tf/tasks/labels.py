@@ -15,10 +15,17 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from albert_tf import features
 from albert_tf.errors import DataError, require
 from albert_tf.tables.class_ids import are_vectors
 from albert_tf.tables.columns import BadRows
-from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
+from albert_tf.tasks.task import (
+    MULTI_LABEL,
+    REGRESSION,
+    SINGLE_LABEL,
+    EncodedExamples,
+    Task,
+)
 from albert_tf.tasks.text_tables import AUTO, TextTable, label_key
 
 # Hugging Face's names of labels that have no name.
@@ -307,6 +314,42 @@ def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
     values = np.zeros(len(task.labels), np.float32)
     values[[index[key] for key in keys]] = 1
     return values
+
+
+def class_weights(
+    items: Sequence[str], task: Task, train: EncodedExamples
+) -> tuple[float, ...]:
+    """Returns the weight of each class, in the order of the task's labels.
+
+    The items are `label=weight`, where a label without one has 1; or `balanced` alone,
+    for weights inversely proportional to the frequency of the classes, with mean 1 over
+    the examples (scikit-learn's definition). Without items, there are no weights.
+    Raises `UsageError` if the task has no classes, or a label or weight is invalid.
+    """
+    if not items:
+        return ()
+    has_classes = task.problem_type == SINGLE_LABEL or task.head == "token_classifier"
+    need = "class_weights: the task must have one class per text or word"
+    require(has_classes, need, task.name)
+    if list(items) == ["balanced"]:
+        labels = train.targets[features.LABELS]
+        counts = np.bincount(labels[labels >= 0], minlength=len(task.labels))
+        missing = task.labels[int(np.argmin(counts))]
+        need = "class_weights=balanced: no training example has the label"
+        require(counts.all(), f"{need} {missing!r}")
+        return tuple((counts.sum() / (len(counts) * counts)).tolist())
+    weights = dict.fromkeys(task.labels, 1.0)
+    for item in items:
+        name, _, text = item.rpartition("=")
+        weight = float(text) if _is_number(text) else math.nan
+        require(
+            name in weights and 0 <= weight < math.inf,
+            "class_weights: must be balanced, or label=weight with a label among "
+            f"{', '.join(task.labels)} and a number of at least 0",
+            item,
+        )
+        weights[name] = weight
+    return tuple(weights.values())
 
 
 def _unknown(label: str, labels: Sequence[str]) -> str:

@@ -12,9 +12,11 @@ from albert_tf.errors import require
 from albert_tf.heads import NONE
 from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.finetuning import for_task, with_exits
+from albert_tf.optimizers.layerwise import learning_rate_multipliers
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.labels import class_weights
 from albert_tf.training import examples, finetune_outputs, start
 from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.context import Draw, no_pictures
@@ -88,7 +90,7 @@ def read_inputs(
         recipe = examples.recipe_of(settings, task)
         settings = settings.resolved(len(data.train), recipe)
         begin.use_dropout(settings.dropout)
-        rates = start.learning_rate_multipliers(
+        rates = learning_rate_multipliers(
             settings.layerwise_decay, begin.config, settings.layerwise_decay_rule
         )
         content = start.content_of(
@@ -106,7 +108,7 @@ def _begin(
     objective = for_task(
         task.head,
         task.problem_type,
-        class_weights=start.class_weights(settings, task, data.train),
+        class_weights=class_weights(settings.class_weights, task, data.train),
         label_smoothing=settings.label_smoothing,
     )
     step = build_step(
@@ -182,9 +184,10 @@ class Finetuning(Run):
         evaluator = Evaluator(self, self.shape)
         evaluations = [line for line in lines if line["split"] == "eval"]
         self.selection.resume(evaluations)
-        weights = start.class_weights(self.settings, self.data.task, self.data.train)
+        settings, data = self.settings, self.data
+        weights = class_weights(settings.class_weights, data.task, data.train)
         collapse = Collapse(self, weights, evaluator, evaluations, progress.lines)
-        evaluate = evaluator if self.data.dev_splits else None
+        evaluate = evaluator if data.dev_splits else None
         return evaluate, [collapse, self.selection]
 
     def trained(self, last: int) -> None:

@@ -1,16 +1,13 @@
-"""The model that a run starts from, and weights in the loss of fine-tuning."""
+"""The model that a run starts from."""
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from absl import logging
 
-from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load, nets
 from albert_tf.converters.checkpoint import Checkpoint
@@ -22,7 +19,7 @@ from albert_tf.errors import MissingFileError, UsageError, require
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
 from albert_tf.tasks import labels
-from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
+from albert_tf.tasks.task import Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -256,84 +253,3 @@ def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertCon
             getattr(other, name),
         )
     return config.replace(**{name: getattr(other, name) for name in _FOR_TRAINING})
-
-
-BALANCED = "balanced"
-
-
-def class_weights(
-    settings: FinetuneSettings, task: Task, train: EncodedExamples
-) -> tuple[float, ...]:
-    """Returns the weight of each class, in the order of the task's labels.
-
-    `class_weights` of the settings holds `label=weight`, where a label without a weight
-    has 1; or `balanced`, for weights inversely proportional to the frequency of the
-    classes, with mean 1 over the examples (scikit-learn's definition). Equal weights
-    are empty. Raises `UsageError` if the task has no classes, or a label or weight is
-    invalid.
-    """
-    items = settings.class_weights
-    if not items:
-        return ()
-    has_classes = task.problem_type == SINGLE_LABEL or task.head == "token_classifier"
-    need = "class_weights: the task must have one class per text or word"
-    require(has_classes, need, task.name)
-    if list(items) == [BALANCED]:
-        labels = train.targets[features.LABELS]
-        counts = np.bincount(labels[labels >= 0], minlength=len(task.labels))
-        missing = task.labels[int(np.argmin(counts))]
-        need = "class_weights=balanced: no training example has the label"
-        require(counts.all(), f"{need} {missing!r}")
-        return tuple((counts.sum() / (len(counts) * counts)).tolist())
-    weights = dict.fromkeys(task.labels, 1.0)
-    for item in items:
-        name, _, text = item.rpartition("=")
-        try:
-            weight = float(text)
-        except ValueError:
-            weight = math.nan
-        require(
-            name in weights and 0 <= weight < math.inf,
-            "class_weights: must be balanced, or label=weight with a label among "
-            f"{', '.join(task.labels)} and a number of at least 0",
-            item,
-        )
-        weights[name] = weight
-    return tuple(weights.values())
-
-
-def learning_rate_multipliers(
-    decay: float | None, config: AlbertConfig, rule: str = "standard"
-) -> dict[str, float]:
-    """Returns the factors of the layers' learning rates, by patterns of paths.
-
-    The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
-    and the rate of the embeddings and their projection by `decay^L`, with a decay in
-    (0, 1] or None. Pooler and head have the full rate. With the rule `"original"` the
-    exponents are `L + 1 - l` and `L + 2`, as in google-research/electra, which counts a
-    pooler that its model does not have (issue 51); with `"corrected"` they are `L - l`
-    and `L + 1`, which count only the head.
-
-    Raises `UsageError` if layers cannot have learning rates of their own.
-    """
-    if decay is None:
-        return {}
-    columns = list(zip(*config.layer_table(), strict=True))
-    require(
-        all(len(set(column)) == len(column) for column in columns),
-        "layerwise_decay: the layers of this model share their weights (sharing="
-        f"{config.sharing}), so that there is only one learning rate for all of them",
-    )
-    layers, inner = config.num_hidden_layers, config.inner_group_num
-    parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
-    top = {"standard": 0, "corrected": 1, "original": 2}[rule]
-    multipliers = {
-        # Unshared parts are numbered by the application of the block.
-        rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay
-        ** (top + layers - 1 - layer)
-        for layer in range(layers)
-        for i in range(inner)
-    }
-    embeddings = "(^|/)(embeddings|encoder/embedding_projection)/"
-    multipliers[embeddings] = decay ** (top + layers)
-    return multipliers

@@ -25,8 +25,10 @@ from albert_tf.optimizers import loss_scale
 from albert_tf.storage import files, folders
 from albert_tf.text.inputs import encode_masked, masked_inputs
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.engine import TrainStep, helper_name, is_tpu
+from albert_tf.training.context import RunContext
+from albert_tf.training.engine import is_tpu
 from albert_tf.training.metrics_file import SAMPLES_FILE, MetricsFile
+from albert_tf.training.run_folder import BEST_FOLDER
 from albert_tf.training.weights import WeightAverages, mark_trained
 
 # Number of answers to a masked sentence that are written.
@@ -284,20 +286,12 @@ class KeepModel(KeepBest):
     averages are written.
     """
 
-    def __init__(
-        self,
-        path: str,
-        metric: str,
-        step: TrainStep,
-        averages: WeightAverages,
-        tokenizer: Any,
-        evaluated_on: Mapping[str, Any],
-    ):
-        ema_averages = averages if metric.startswith("ema_") else None
-        super().__init__(path, metric, ema_averages)
-        self._evaluated_on = dict(evaluated_on)
-        self._train_step = step
-        self._tokenizer = tokenizer
+    def __init__(self, run: RunContext):
+        path, metric = run.folder.join(BEST_FOLDER), run.settings.keep_best
+        averages = run.averages if metric.startswith("ema_") else None
+        super().__init__(path, metric, averages)
+        self._run = run
+        self._evaluated_on = run.data.evaluated_on()
         self.resume(_recorded(path, metric, self._evaluated_on))
 
     def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
@@ -322,13 +316,13 @@ class KeepModel(KeepBest):
             "step": step,
             _EVALUATED_ON: self._evaluated_on,
         }
-        mark_trained(self._train_step.model, self._train_step.optimizer)
+        model = self._run.step.model
+        mark_trained(model, self._run.step.optimizer)
         names = folders.OWN_NAMES | {BEST_FILE}
         try:
             with folders.writing(self.path, overwrite=True, own_names=names) as out:
                 out.write_json(BEST_FILE, record)
-                model = self._train_step.model
-                write_files(from_model(model, self._tokenizer), out)
+                write_files(from_model(model, self._run.tokenizer), out)
         except (OSError, DataError, UsageError) as e:
             # Not a reason to end the run: the next better model is written.
             logging.warning("%s: the model is not kept: %s", self.path, e)
@@ -380,25 +374,17 @@ class Samples(Callback):
     `first_step`, where the run continues, are removed.
     """
 
-    def __init__(
-        self,
-        path: str,
-        first_step: int,
-        settings: Any,
-        step: TrainStep,
-        averages: WeightAverages,
-        tokenizer: Tokenizer,
-    ):
-        self._step = step
-        self._averages = averages
-        self._tokenizer = tokenizer
+    def __init__(self, run: RunContext, first_step: int):
+        self._step = run.step
+        self._averages = run.averages
+        self._tokenizer = run.tokenizer
         self._texts: list[str] = []
         self._file: MetricsFile | None = None
-        if helper_name(step.strategy):
+        if run.helper:
             return
-        if settings.eval_file and not is_tpu(step.strategy):
-            self._read(settings.sample_texts, settings.max_seq_length)
-        path = files.join(path, SAMPLES_FILE)
+        if run.settings.eval_file and not is_tpu(run.strategy):
+            self._read(run.settings.sample_texts, run.settings.max_seq_length)
+        path = run.folder.join(SAMPLES_FILE)
         if self._texts or files.exists(path):
             self._file = MetricsFile(path, first_step)
 

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.callbacks import KeepBest
 from albert_tf.training.engine import Strategy, TrainStep, helper_name
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.weights import WeightAverages
+
+if TYPE_CHECKING:
+    from albert_tf.training.callbacks import KeepBest
 
 # Draws the pictures of the run in a folder, as `reports.run_page.draw_run`.
 Draw = Callable[..., Mapping[str, bytes]]
@@ -40,7 +42,7 @@ class RunContext:
     step: TrainStep
     averages: WeightAverages
     draw: Draw
-    selection: KeepBest | None = None
+    selection: "KeepBest | None" = None
 
     @property
     def strategy(self) -> Strategy:

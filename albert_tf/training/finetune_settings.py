@@ -16,8 +16,8 @@ from albert_tf.training.settings import TrainingSettings
 ON_COLLAPSE = ("warn", "stop", "restart")
 # How layers count the powers of the decay; see `optimizers.layerwise`.
 DECAY_RULES = ("standard", "original", "corrected")
-# Settings of a config that a setting given with it replaces as well: the steps of a
-# recipe, and their warm-up, are meant for all of its examples.
+# Settings of a config or a recipe that a setting given with it replaces as well: the
+# steps of a recipe, and their warm-up, are meant for all of its examples.
 _REPLACES = {
     "num_train_epochs": ("num_train_steps", "num_warmup_steps"),
     "max_train_examples": ("num_train_steps", "num_warmup_steps"),
@@ -28,7 +28,7 @@ _REPLACES = {
 
 
 def beside(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Returns the settings of a config that the `given` ones leave in force."""
+    """Returns the values of a config or recipe that the `given` ones leave in force."""
     replaced = {name for setting in given for name in _REPLACES.get(setting, ())}
     return {name: value for name, value in config.items() if name not in replaced}
 
@@ -245,28 +245,19 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         The training examples have `num_examples` units. Raises `UsageError` if lengths
         do not fit each other.
         """
-        values = dict(recipe or {})
-        epochs = self.num_train_epochs
-        own_length = epochs is not None or self.num_train_steps is not None
-        if own_length or self.max_train_examples:
-            # The steps and warm-up of a recipe are meant for all of its examples.
-            for name in ("num_train_steps", "num_warmup_steps"):
-                values.pop(name, None)
-        share = self.warmup_proportion
-        if share is not None:
-            values.pop("num_warmup_steps", None)
-        names = [field.name for field in dataclasses.fields(Recipe)]
-        explicit = {name: getattr(self, name) for name in names}
+        defaults = self.defaults()
+        given = [name for name in _REPLACES if getattr(self, name) != defaults[name]]
+        values = {"learning_rate": 2e-5, "train_batch_size": 32}
+        values |= beside(recipe or {}, given)
+        explicit = {f.name: getattr(self, f.name) for f in dataclasses.fields(Recipe)}
         values |= {name: v for name, v in explicit.items() if v is not None}
-        values.setdefault("learning_rate", 2e-5)
-        batch = values.setdefault("train_batch_size", 32)
-        epochs = 3.0 if epochs is None else epochs
-        steps = values.setdefault(
-            "num_train_steps", math.ceil(num_examples * epochs / batch)
-        )
+        epochs, batch = self.num_train_epochs or 3.0, values["train_batch_size"]
+        usual = math.ceil(num_examples * epochs / batch)
+        steps = values.setdefault("num_train_steps", usual)
         if self.exits == FROZEN:
             # No metric of the last layer changes, so there is no best evaluation.
             values["keep"] = "last"
+        share = self.warmup_proportion
         warmup = steps // 10 if share is None else int(steps * share)
         values.setdefault("num_warmup_steps", warmup)
         epoch = min(math.ceil(num_examples / batch), steps)

@@ -24,11 +24,7 @@ from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
-from albert_tf.training.run_folder import (
-    BEST_FOLDER,
-    CHECKPOINT_FOLDER,
-    RunFolder,
-)
+from albert_tf.training.run_folder import CHECKPOINT_FOLDER, RunFolder
 from albert_tf.training.start import content_of, make_pretrainer
 from albert_tf.training.weights import WeightAverages
 
@@ -162,15 +158,10 @@ class Pretraining(Run):
 
     def observers(self, lines: list[dict], progress: Progress) -> Observers:
         """Evaluates, writes samples and keeps the best model."""
-        settings, folder, data = self.settings, self.folder, self.data
-        first, weights = progress.first_step, (self.step, self.averages, self.tokenizer)
-        evaluate = data.make_evaluate(self.step, self.averages)
-        callbacks: list[Callback] = [Samples(folder.path, first, settings, *weights)]
-        if settings.keep_best and not self.helper:
-            path = folder.join(BEST_FOLDER)
-            keeper = KeepModel(path, settings.keep_best, *weights, data.evaluated_on())
-            callbacks.append(keeper)
-        return evaluate, callbacks
+        callbacks: list[Callback] = [Samples(self, progress.first_step)]
+        if self.settings.keep_best and not self.helper:
+            callbacks.append(KeepModel(self))
+        return self.data.make_evaluate(self.step, self.averages), callbacks
 
     def diverged(self, error: DivergedError) -> None:
         """Ends the run, or lets it go back to the last checkpoint."""

@@ -16,7 +16,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.training import callbacks
+from albert_tf.training import callbacks, context
 from albert_tf.training.callbacks import (
     DivergedError,
     DivergenceGuard,
@@ -24,6 +24,7 @@ from albert_tf.training.callbacks import (
     KeepModel,
     KeepWeights,
 )
+from albert_tf.training.context import RunContext, no_pictures
 from albert_tf.training.pretrain import find_objective
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.tensorflow.step import TrainStep
@@ -171,6 +172,13 @@ def test_weights_come_back(tmp_path):
 EXAMPLES = {"records": "ab" * 32, "rows": 8, "masked_lm_prob": 0.15, "max_ngram": 3}
 
 
+class Folder:
+    """The folder of a run that has no record."""
+
+    def __init__(self, path):
+        self.join = lambda name: str(path / name)
+
+
 @pytest.fixture
 def keeper(tmp_path, tokenizer):
     model = tiny.make_model("pretraining")
@@ -183,8 +191,10 @@ def keeper(tmp_path, tokenizer):
         averages = WeightAverages(model, optimizer)
         for average in averages.averages.values():
             average.assign(average + 0.25)
-        folder = str(tmp_path / "best")
-        return KeepModel(folder, metric, step, averages, tokenizer, examples)
+        data = types.SimpleNamespace(evaluated_on=lambda: examples)
+        settings = types.SimpleNamespace(keep_best=metric)
+        carried = settings, Folder(tmp_path), tokenizer, data, step, averages
+        return KeepModel(RunContext(*carried, no_pictures))
 
     make.model = model
     return make
@@ -302,9 +312,8 @@ def answering(tmp_path, tokenizer):
         settings = types.SimpleNamespace(
             sample_texts=texts, max_seq_length=16, eval_file=eval_file
         )
-        return callbacks.Samples(
-            str(tmp_path), first, settings, step, averages, tokenizer
-        )
+        carried = settings, Folder(tmp_path), tokenizer, None, step, averages
+        return callbacks.Samples(RunContext(*carried, no_pictures), first)
 
     return answering
 
@@ -378,7 +387,7 @@ def test_nothing_is_written_without_texts_by_helpers_and_on_a_tpu(
     for changes in ({"texts": ("",)}, {"texts": ()}, {"eval_file": ""}):
         answering(Step(), **changes).on_evaluate(2, {})
     answering(Step(strategy=object.__new__(Tpu))).on_evaluate(2, {})
-    monkeypatch.setattr(callbacks, "helper_name", lambda strategy: "worker-1")
+    monkeypatch.setattr(context, "helper_name", lambda strategy: "worker-1")
     answering(Step()).on_evaluate(2, {})
     assert not (tmp_path / "samples.jsonl").exists()
 

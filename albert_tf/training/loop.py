@@ -5,6 +5,7 @@ after the current step.
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
@@ -22,7 +23,6 @@ from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.engine import (
     EvaluationStep,
-    Strategy,
     TrainStep,
     leave_together,
     share,
@@ -75,151 +75,155 @@ class StopSignals(contextlib.AbstractContextManager):
         self.__exit__()
 
 
-def train(
-    step: TrainStep,
-    batches: Iterable[Any],
-    phase: Phase,
-    checkpoints: TrainingCheckpoints,
-    progress: Progress,
-    evaluate: Evaluate | None,
-    callbacks: Sequence[Callback],
-    lines: Sequence[Mapping[str, Any]],
-    signals: StopSignals,
-    end: int,
-) -> None:
-    """Trains from the restored step to the last one of a phase.
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """Trains, and calls callbacks, evaluates and writes checkpoints between the steps.
 
     A checkpoint that cannot be written, because a disk is full or a bucket does not
     answer, is reported and tried again with the next log line; only the last one must
     succeed.
 
-    Args:
+    Attributes:
         step: `TrainStep`. Its objective also describes the results.
-        batches: Training batches, starting at the restored step.
-        phase: `Phase`. The part of the run to train, and when log lines, checkpoints
-            and evaluations are due.
         checkpoints: `TrainingCheckpoints`. Already restored.
         evaluate: Function that returns metrics on held-out data, or None.
-        lines: sequence of dict. Metrics on record. A run that was killed between a
-            checkpoint and its evaluation begins with that evaluation; after a stop by a
-            signal between two log lines, the next line is bit-identical to the line of
-            an uninterrupted run.
         signals: `StopSignals`, already watching.
-        end: int. Last step of the run, of which the phase may be only a part.
-
-    Raises:
-        DivergedError: If training diverges.
-        DataError: If the last checkpoint cannot be written.
-        Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
+        end: int. Last step of the run, of which a phase may be only a part.
     """
-    iterator = iter(batches)
-    done, last = checkpoints.step, phase.last_step
-    evaluated = {line["step"] for line in lines if line["split"] == "eval"}
-    if evaluate and phase.evaluation_is_due(done) and done not in evaluated:
-        _evaluate(step, evaluate, callbacks, done, progress)
-    pace = Pace()
-    watch, unsaved = Stopwatch(), False
-    sums = _Sums(step, unfinished_at(lines, done))
-    while done < last and not any(c.should_stop for c in callbacks):
-        count = pace.limit(phase.next_count(done))
-        pace.measured(count, sums.train(iterator, count))
-        stop = _decide(step.strategy, signals, callbacks, done, sums.results, pace)
-        done += count
-        progress.advance(done)
-        stop &= done < end
-        save = stop or phase.save_is_due(done)
-        # Also with every checkpoint, so that a run resumed from it continues the same
-        # sums.
-        if save or phase.log_is_due(done):
-            values = sums.metrics(watch)
-            progress.record("train", done, values)
-            if not (phase.save_is_due(done) or phase.log_is_due(done)):
-                progress.note(UNFINISHED, done, sums.unfinished())
-            for callback in callbacks:
-                callback.on_log(values)
-            sums = _Sums(step)
-            again = "it is tried again now"
-            unsaved |= not _tried(checkpoints.check, progress, again)
-            save |= any(share(step.strategy, unsaved))  # in all workers, or in none
-        with watch.paused():
-            if save:
-                must = stop or done == end
-                unsaved = not _save(checkpoints, callbacks, progress, must)
-            if stop:
-                checkpoints.finish()
-                leave_together(step.strategy)  # after the chief has written it
-                # Another worker may have received the signal.
-                raise Stopped(
-                    f"stopped at step {done:,} of {end:,}; the same command continues",
-                    signals.received,
-                )
-            if evaluate and phase.evaluation_is_due(done):
-                _evaluate(step, evaluate, callbacks, done, progress)
-    # A failed last checkpoint of a phase ends the run only at the end of the run.
-    _tried(checkpoints.finish, progress, "training goes on", must=last == end)
 
+    step: TrainStep
+    checkpoints: TrainingCheckpoints
+    progress: Progress
+    evaluate: Evaluate | None
+    callbacks: Sequence[Callback]
+    signals: StopSignals
+    end: int
 
-def _decide(
-    strategy: Strategy,
-    signals: StopSignals,
-    callbacks: Sequence[Callback],
-    done: int,
-    results: Mapping[str, Any],
-    pace: Pace,
-) -> bool:
-    """Returns whether a signal ends the run; all workers decide alike.
+    def train(
+        self,
+        phase: Phase,
+        batches: Iterable[Any],
+        lines: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Trains from the restored step to the last one of a phase.
 
-    They also continue at the chief's pace. If training diverged in any worker, the same
-    `DivergedError` is raised in all.
-    """
-    error = None
-    try:
-        for callback in callbacks:
-            callback.on_step(done, results)
-    except DivergedError as e:
-        error = [str(e), e.step, e.values]
-    decisions = share(strategy, [error, bool(signals.received), pace.most])
-    for diverged, *_ in decisions:
-        if diverged:
-            raise DivergedError(*diverged)
-    pace.most = decisions[0][-1]
-    return any(received for _, received, _ in decisions)
+        Args:
+            phase: `Phase`. The part of the run to train, and when log lines,
+                checkpoints and evaluations are due.
+            batches: Training batches, starting at the restored step.
+            lines: sequence of dict. Metrics on record. A run that was killed between a
+                checkpoint and its evaluation begins with that evaluation; after a stop
+                by a signal between two log lines, the next line is bit-identical to
+                the line of an uninterrupted run.
 
+        Raises:
+            DivergedError: If training diverges.
+            DataError: If the last checkpoint cannot be written.
+            Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
+        """
+        step, progress, checkpoints = self.step, self.progress, self.checkpoints
+        iterator = iter(batches)
+        done, last = checkpoints.step, phase.last_step
+        evaluated = {line["step"] for line in lines if line["split"] == "eval"}
+        if phase.evaluation_is_due(done) and done not in evaluated:
+            self._evaluate(done)
+        pace = Pace()
+        watch, unsaved = Stopwatch(), False
+        sums = _Sums(step, unfinished_at(lines, done))
+        while done < last and not any(c.should_stop for c in self.callbacks):
+            count = pace.limit(phase.next_count(done))
+            pace.measured(count, sums.train(iterator, count))
+            stop = self._decide(done, sums.results, pace)
+            done += count
+            progress.advance(done)
+            stop &= done < self.end
+            save = stop or phase.save_is_due(done)
+            # Also with every checkpoint, so that a run resumed from it continues the
+            # same sums.
+            if save or phase.log_is_due(done):
+                values = sums.metrics(watch)
+                progress.record("train", done, values)
+                if not (phase.save_is_due(done) or phase.log_is_due(done)):
+                    progress.note(UNFINISHED, done, sums.unfinished())
+                for callback in self.callbacks:
+                    callback.on_log(values)
+                sums = _Sums(step)
+                unsaved |= not self._tried(checkpoints.check, "it is tried again now")
+                # In all workers, or in none.
+                save |= any(share(step.strategy, unsaved))
+            with watch.paused():
+                if save:
+                    unsaved = not self._save(must=stop or done == self.end)
+                if stop:
+                    checkpoints.finish()
+                    leave_together(step.strategy)  # after the chief has written it
+                    # Another worker may have received the signal.
+                    raise Stopped(
+                        f"stopped at step {done:,} of {self.end:,}; the same command "
+                        "continues",
+                        self.signals.received,
+                    )
+                if phase.evaluation_is_due(done):
+                    self._evaluate(done)
+        # A failed last checkpoint of a phase ends the run only at the end of the run.
+        self._tried(checkpoints.finish, "training goes on", must=last == self.end)
 
-def _tried(
-    call: Callable[[], None], progress: Progress, then: str, must: bool = False
-) -> bool:
-    """Returns whether a call about checkpoints succeeded; `must` raises its error."""
-    try:
-        call()
-    except DataError as e:
+    def _decide(self, done: int, results: Mapping[str, Any], pace: Pace) -> bool:
+        """Returns whether a signal ends the run; all workers decide alike.
+
+        They also continue at the chief's pace. If training diverged in any worker, the
+        same `DivergedError` is raised in all.
+        """
+        error = None
+        try:
+            for callback in self.callbacks:
+                callback.on_step(done, results)
+        except DivergedError as e:
+            error = [str(e), e.step, e.values]
+        received = bool(self.signals.received)
+        decisions = share(self.step.strategy, [error, received, pace.most])
+        for diverged, *_ in decisions:
+            if diverged:
+                raise DivergedError(*diverged)
+        pace.most = decisions[0][-1]
+        return any(received for _, received, _ in decisions)
+
+    def _tried(self, call: Callable[[], None], then: str, must: bool = False) -> bool:
+        """Returns whether a call succeeded; `must` raises its error."""
+        try:
+            call()
+        except DataError as e:
+            if must:
+                raise
+            self.progress.log(f"warning: {e}; {then}")
+            return False
+        return True
+
+    def _save(self, must: bool) -> bool:
+        """Writes a checkpoint, and returns whether it was written."""
+        save = functools.partial(self.checkpoints.save, wait=must)
         if must:
-            raise
-        progress.log(f"warning: {e}; {then}")
-        return False
-    return True
+            for pause in _PAUSES:
+                if self._tried(save, f"it is tried again in {pause:g} s"):
+                    break
+                time.sleep(pause)
+            else:
+                save()
+        elif not self._tried(save, "it is tried again with the next log line"):
+            return False
+        for callback in self.callbacks:
+            callback.on_save()
+        return True
 
-
-def _save(
-    checkpoints: TrainingCheckpoints,
-    callbacks: Sequence[Callback],
-    progress: Progress,
-    must: bool,
-) -> bool:
-    """Writes a checkpoint, and returns whether it was written."""
-    save = functools.partial(checkpoints.save, wait=must)
-    if must:
-        for pause in _PAUSES:
-            if _tried(save, progress, f"it is tried again in {pause:g} s"):
-                break
-            time.sleep(pause)
-        else:
-            save()
-    elif not _tried(save, progress, "it is tried again with the next log line"):
-        return False
-    for callback in callbacks:
-        callback.on_save()
-    return True
+    def _evaluate(self, done: int) -> None:
+        """Evaluates if there is held-out data."""
+        if self.evaluate is None:
+            return
+        values = self.evaluate()
+        for callback in self.callbacks:
+            callback.on_evaluate(done, values)
+        self.progress.record("eval", done, values)
+        self.progress.log(self.step.objective.describe(done, values))
 
 
 def evaluate_batches(
@@ -252,20 +256,6 @@ def evaluate_batches(
         if source:
             losses[f"source_{source}_loss"] = step.objective.metrics(numbers)["loss"]
     return {**step.objective.metrics(totals), **losses}
-
-
-def _evaluate(
-    step: TrainStep,
-    evaluate: Evaluate,
-    callbacks: Sequence[Callback],
-    done: int,
-    progress: Progress,
-) -> None:
-    values = evaluate()
-    for callback in callbacks:
-        callback.on_evaluate(done, values)
-    progress.record("eval", done, values)
-    progress.log(step.objective.describe(done, values))
 
 
 class _Sums:

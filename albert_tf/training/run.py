@@ -235,19 +235,12 @@ class Run(RunContext, abc.ABC):
                 )
                 from_start = functools.partial(self.batches, start)
                 batches = distribute(self.strategy, from_start)
+                watching = [*callbacks, guard]
+                training = loop.Loop(
+                    step, checkpoints, progress, evaluate, watching, signals, last
+                )
                 try:
-                    loop.train(
-                        step,
-                        batches,
-                        phase,
-                        checkpoints,
-                        progress,
-                        evaluate,
-                        [*callbacks, guard],
-                        lines,
-                        signals,
-                        end=last,
-                    )
+                    training.train(phase, batches, lines)
                 except DivergedError as e:
                     self.diverged(e)
                     return e

@@ -15,7 +15,7 @@ from albert_tf.errors import DataError, Stopped
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard
-from albert_tf.training.loop import StopSignals
+from albert_tf.training.loop import Loop, StopSignals
 from albert_tf.training.metrics_file import lines_until, unfinished_at
 from albert_tf.training.progress import Stopwatch
 from albert_tf.training.settings import Phase
@@ -109,10 +109,9 @@ def train(
 ):
     step, due = step or CountingStep(recorder.step), due or phase(7, 3, 2, 4)
     with StopSignals() as signals:
-        loop.train(
-            *(step, [], due, recorder, recorder, evaluate, callbacks, lines),
-            *(signals, end or due.last_step),
-        )
+        end = end or due.last_step
+        training = Loop(step, recorder, recorder, evaluate, callbacks, signals, end)
+        training.train(due, [], lines)
 
 
 def evaluate():

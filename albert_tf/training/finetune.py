@@ -12,7 +12,7 @@ from albert_tf.errors import require
 from albert_tf.heads import NONE
 from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.finetuning import for_task, with_exits
-from albert_tf.optimizers.layerwise import learning_rate_multipliers
+from albert_tf.optimizers.create import learning_rate_multipliers
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape

@@ -14,7 +14,7 @@ from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings
 
 ON_COLLAPSE = ("warn", "stop", "restart")
-# How layers count the powers of the decay; see `optimizers.layerwise`.
+# How layers count the powers of the decay; see `optimizers.create`.
 DECAY_RULES = ("standard", "original", "corrected")
 # Settings of a config or a recipe that a setting given with it replaces as well: the
 # steps of a recipe, and their warm-up, are meant for all of its examples.

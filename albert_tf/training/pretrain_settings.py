@@ -131,7 +131,7 @@ class PretrainSettings(TrainingSettings):
     pair_loss_weight: float = setting(1.0, minimum=0)
     max_span: int = setting(15, minimum=1)
     span_edges: str = setting("original", choices=("original", "all"))
-    generator_size: float | None = setting(None, above=0)
+    generator_size: float | None = setting(None, above=0, identity="follows")
     generator_layers: float = setting(1.0, above=0)
     embedding_sharing: str = setting("tied", choices=("tied", "disentangled", "none"))
     share_encoder: bool = False
@@ -148,7 +148,9 @@ class PretrainSettings(TrainingSettings):
     max_predictions_per_seq: int | None = setting(
         None, group="examples", minimum=1, identity="follows"
     )
-    masking: str | None = setting(None, group="examples", common=True)
+    masking: str | None = setting(
+        None, group="examples", common=True, identity="follows"
+    )
     masked_lm_prob: float = setting(0.15, group="examples", common=True)
     ngram: int = setting(3, group="examples", minimum=1)
     packing: bool = setting(False, group="examples")

@@ -265,11 +265,12 @@ def test_a_folder_with_a_folder_per_class(tmp_path):
     assert train.ids == ["neg/0_3.txt", "neg/1_1.txt", "pos/7_9.txt"]
     assert train.texts[2] == "text of pos/7_9.txt"
     assert train.where(0).endswith("train: file neg/0_3.txt")
+    chosen = opening.DataSettings(id_column="file")
     portions = opening.open_portions(task, chosen, "test", str(folder)).portions(9)
     assert [len(portion) for portion in portions] == [4]
     (folder / "pos" / "8_8.txt").write_bytes(b"caf\xe9")
     with pytest.raises(DataError, match=r"8_8.txt: line 1: not UTF-8"):
-        opening.open_task(chosen)
+        opening.open_task(settings(train_file=str(folder)))
     found = opening.open_task(settings(train_file=str(folder), on_bad_input="skip"))
     assert found[1]["train"].skipped["files that are not text"] == 1
 

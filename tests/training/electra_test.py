@@ -14,7 +14,7 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.load import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import folders
-from albert_tf.training import pretrain
+from albert_tf.training import pretrain, pretrain_outputs
 from albert_tf.training.finetune import Finetuning
 from albert_tf.training.pretrain_settings import PretrainSettings
 from tests import tiny
@@ -99,14 +99,15 @@ def test_no_older_model_stays_beside_a_newer_generator(tmp_path, monkeypatch):
     (tmp_path / "model/config.json").write_text("{}")
     nets_of = mock.Mock(return_value=dict.fromkeys(paths))
     writes = mock.Mock(side_effect=[None, KeyboardInterrupt])
-    monkeypatch.setattr(pretrain.outputs, "write_outputs", mock.Mock())
-    monkeypatch.setattr(pretrain, "mark_trained", mock.Mock())
-    monkeypatch.setattr(pretrain, "from_model", mock.Mock())
-    monkeypatch.setattr(pretrain.nets, "split", nets_of)
-    monkeypatch.setattr(pretrain, "write_files", writes)
-    killed = mock.Mock(**{"_models.return_value": paths})
+    for name in ("_draw", "mark_trained", "from_model"):
+        monkeypatch.setattr(pretrain_outputs, name, mock.Mock())
+    monkeypatch.setattr(pretrain_outputs, "model_card", lambda *args: "")
+    monkeypatch.setattr(pretrain_outputs, "_models", lambda *args: paths)
+    monkeypatch.setattr(pretrain_outputs.nets, "split", nets_of)
+    monkeypatch.setattr(pretrain_outputs, "write_files", writes)
+    killed = mock.Mock(**{"folder.join": lambda name: str(tmp_path / name)})
     with pytest.raises(KeyboardInterrupt):
-        pretrain.Pretraining.finish(killed)
+        pretrain_outputs.finish(killed, [])
     assert writes.call_count == 2 and not (tmp_path / "model").exists()
 
 

@@ -269,11 +269,11 @@ def fake(tmp_path, monkeypatch):
     """Runs `pretrain` with a loop that records one line and then does `end`."""
 
     def run(step, end=lambda: None):
-        def fake_loop(_, batches, intervals, checkpoints, progress, *args, **options):
-            progress.record("train", step, LINE)
+        def train(self, *args):
+            self.progress.record("train", step, LINE)
             end()
 
-        monkeypatch.setattr(loop, "train", fake_loop)
+        monkeypatch.setattr(loop.Loop, "train", train)
         run_pretraining(tmp_path, num_train_steps=30)
 
     return run

@@ -42,14 +42,8 @@ def assert_answers_as_python(served, model, tokenizer) -> None:
         np.testing.assert_allclose(outputs[name], values, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "head",
-    [
-        pytest.param("question_answering", marks=pytest.mark.broad),
-        "beam_question_answering",
-    ],
-)
+@pytest.mark.broad  # questions_test has the answers, saved_model_test the manifest
+@pytest.mark.parametrize("head", ["question_answering", "beam_question_answering"])
 def test_from_a_fine_tuned_model(tokenizer, exported, head):
     served = exported(head)
     assert_answers_as_python(served, heads.make_model(head), tokenizer)

@@ -224,6 +224,11 @@ def test_every_weight_is_stored_once(folder, classify):
     assert sum(sizes) == classify.model.count_params()
 
 
+ANSWERING = {"doc_stride": 4, "max_query_length": 6, "n_best_size": 5}
+ANSWERING |= {"max_answer_length": 30, "null_threshold": 0.25}
+ANSWERING |= {"unanswerable": True, "max_windows": 64}
+
+
 @pytest.fixture
 def export_one(monkeypatch, tokenizer, tmp_path):
     """Exports a model with one of its signatures, in a part of the time."""
@@ -253,6 +258,12 @@ def export_one(monkeypatch, tokenizer, tmp_path):
             "counted",
             specs(context=1, question=1, choices=2, num_choices=1),
             {"max_seq_length": 20, "max_qa_length": 9, "fills_blanks": True},
+        ),
+        (
+            "beam_question_answering",
+            "serving_default",
+            specs(question=1, context=1),
+            {"max_seq_length": 24, "answering": ANSWERING},
         ),
     ],
 )

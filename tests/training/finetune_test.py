@@ -92,21 +92,20 @@ def test_a_classifier_of_other_labels_is_replaced(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("labels", [(), ("good", "bad")])
-def test_f1_is_about_one_label_whatever_order_the_model_has(tables, tmp_path, labels):
+def test_f1_is_about_the_second_label_that_is_given(tables, tmp_path):
     start, out = AlbertTextClassifier(CONFIG, num_labels=2, seed=3), tmp_path / "out"
     start.labels = ("good", "bad")
     start.problem_type = "single_label_classification"
     save_pretrained(start, tmp_path / "start", tokenizer=AlbertTokenizer(SPIECE))
-    given = {**tables, "labels": labels, "num_train_steps": 2, "max_seq_length": 5}
+    given = {**tables, "labels": ("good", "bad"), "max_seq_length": 5}
+    given["num_train_steps"] = 1
     results = run(out, **given, init_checkpoint=str(tmp_path / "start"))
     assert results["labels"] == ["good", "bad"] and results["dev_truncated"] == 50
     lines = (out / "predictions.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    positive = "bad" if labels else "good"
     expected = precision_recall_fscore_support(
-        [row["label"] == positive for row in rows],
-        [row["prediction"] == positive for row in rows],
+        [row["label"] == "bad" for row in rows],
+        [row["prediction"] == "bad" for row in rows],
         average="binary",
         zero_division=0,
     )
@@ -344,38 +343,24 @@ def test_replicas_and_micro_batches_train_the_same(pretrained_as, tmp_path, fami
     assert other["step"] == results["step"]
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_with_rows_of_fixed_length(tables, pretrained, tmp_path):
+def test_a_run_goes_on_with_rows_of_fixed_length(
+    tables, pretrained, tmp_path, monkeypatch
+):
     """As it has to on a TPU."""
-    given = runs.finetuning(
-        tmp_path / "o",
-        **tables,
-        init_checkpoint=pretrained,
-        num_train_steps=4,
-        save_checkpoints_steps=2,
-    )
-    runs.execute("finetune", given, "checkpoint")
-    assert (tmp_path / "o/checkpoints/step-2.index").exists()
-    runs.execute("finetune", given | {"fixed_length": True})
+    train = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(Finetuning, "train", train)
+    given = {"train_file": tables["train_file"], "init_checkpoint": pretrained}
+    for fixed in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "o", **given, num_train_steps=4, fixed_length=fixed)
     record = json.loads((tmp_path / "o/run.json").read_text())
     assert record["settings"]["fixed_length"] is True
     assert record["changed_from"] == [{"fixed_length": False}]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"precision": "bfloat16", "jit_compile": True},
-        {"precision": "float16", "depth": "loop_remat"},
-    ],
-)
-def test_other_ways_to_compute_learn_too(tables, pretrained_as, tmp_path, change):
-    results = runs.run(
-        tmp_path / "o",
-        **tables,
-        init_checkpoint=pretrained_as(num_hidden_layers=1 + ("depth" in change)),
-        num_train_steps=90,
-        **change,
-    )
+def test_a_compiled_run_in_bfloat16_learns_too(tables, pretrained, tmp_path):
+    """Other ways to compute are shown with the step."""
+    given = {**tables, "precision": "bfloat16", "jit_compile": True}
+    results = run(tmp_path / "o", **given, init_checkpoint=pretrained)
     assert results["dev_accuracy"] > 0.9

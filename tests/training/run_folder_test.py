@@ -55,7 +55,9 @@ def test_the_same_run_may_continue(tmp_path):
     open_folder(tmp_path, log_steps=7)  # not part of the identity
     with pytest.raises(UsageError, match=r"--seed=12345; received --seed=3"):
         open_folder(tmp_path, seed=3)
-    open_folder(tmp_path, depth="loop").begin()
+    # Also on other devices, or in other parts of the same batch.
+    changes = {"distribution": "mirrored", "gradient_accumulation_steps": 2}
+    open_folder(tmp_path, depth="loop", **changes).begin()
     assert read(tmp_path)["changed_from"] == [{"depth": "unrolled"}]
 
 

@@ -1,21 +1,17 @@
 """WordPiece tokenizer (as in BERT and ELECTRA).
 
-It needs no library: characters are replaced by a table, text is split into words at the
-spaces, and each word is split into the longest tokens of the vocabulary.
-`wordpiece_graph` does the same in the TensorFlow graph with the same table.
+Characters are replaced by a table, text is split into words at the spaces, and each
+word is split into the longest tokens of the vocabulary. `wordpiece_graph` does the same
+in the TensorFlow graph with the same table.
 
 Legend: `V` vocabulary, `B` strings.
 """
 
-import bisect
 import functools
-import json
 import os
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -67,10 +63,9 @@ class WordPieceTokenizer(Tokenizer):
         DataError: If the file cannot be read, lacks a special token, or is a
             `tokenizer.json` whose steps are not BERT's.
 
-    The library differs for characters that occur in neither prose nor vocabularies:
-    letters whose lower case is newer than Python's Unicode tables (`U+1C89`), and
-    several marks on one letter that are not removed as accents (`U+302E U+1D165`,
-    `U+08D5 U+1CAB`), which it sorts.
+    The library differs for several marks on one letter that are not removed as accents
+    (`U+302E U+1D165`, `U+08D5 U+1CAB`), which it sorts; they occur in neither prose nor
+    vocabularies.
 
     Example:
         >>> import albert_tf
@@ -259,13 +254,22 @@ class WordPieceTokenizer(Tokenizer):
 
 
 class _Folds(dict):
-    """Replacements of code points, computed on first use; for `str.translate`."""
+    """Replacements of code points, computed on first use; for `str.translate`.
+
+    The tokenizers library makes them, from one character at a time: the graph has them
+    as a table.
+    """
 
     def __init__(self, tokenizer: WordPieceTokenizer):
+        import tokenizers
+
         super().__init__()
-        self._lower = tokenizer.do_lower_case
-        self._chinese = tokenizer.tokenize_chinese_chars
-        self._strip = not tokenizer.keep_accents
+        self._normalizer = tokenizers.normalizers.BertNormalizer(
+            handle_chinese_chars=tokenizer.tokenize_chinese_chars,
+            strip_accents=not tokenizer.keep_accents,
+            lowercase=tokenizer.do_lower_case,
+        )
+        self._splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
 
     def __missing__(self, code: int) -> str:
         folded = self[code] = self.fold(chr(code))
@@ -273,44 +277,10 @@ class _Folds(dict):
 
     def fold(self, char: str) -> str:
         """Returns the replacement of a character; words have spaces around them."""
-        if char in "\t\n\r ":
-            return " "
-        if _is("dropped", char):
-            return ""
-        if char.isspace():
-            return " "
-        apart = self._chinese and _is("ideographs", char)
-        if self._strip and not char.isascii():
-            char = unicodedata.normalize("NFD", char)
-            char = "".join(c for c in char if not _is("accents", c))
-        if self._lower:
-            char = "".join(c.lower() for c in char)
-        char = "".join(f" {c} " if _is("punctuation", c) else c for c in char)
-        return f" {char} " if apart else char
-
-
-@functools.cache
-def _classes() -> dict[str, tuple[list[int], list[int]]]:
-    """Returns the first and last code points of the ranges of each class.
-
-    They come from the tokenizers library, whose Unicode version is older than Python's,
-    so that ids depend on the version of neither.
-    """
-    file = resources.files(__package__).joinpath("bert_characters.json")
-    content = json.loads(file.read_text("utf-8"))
-    del content["about"]
-    result = {}
-    for name, text in content.items():
-        ranges = [part.split("-") for part in text.split()]
-        bounds = ([int(r[0], 16) for r in ranges], [int(r[-1], 16) for r in ranges])
-        result[name] = bounds
-    return result
-
-
-def _is(name: str, char: str) -> bool:
-    firsts, lasts = _classes()[name]
-    place = bisect.bisect_right(firsts, ord(char)) - 1
-    return place >= 0 and ord(char) <= lasts[place]
+        # Between letters, the splits show which characters are words.
+        text = f"x{self._normalizer.normalize_str(char)}x"
+        words = self._splitter.pre_tokenize_str(text)
+        return " ".join(word for word, _ in words)[1:-1]
 
 
 def _check_kind(tokens: list[str], name: str) -> None:

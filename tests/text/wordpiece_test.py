@@ -44,6 +44,11 @@ def test_masks_words_and_decoding():
     assert LOWER.decode(LOWER.encode("The cafés")) == "the cafes"
 
 
+def test_lower_case_is_the_library_s():
+    # Python's Unicode tables are older.
+    assert LOWER.normalize("\u1c89!") == "\u1c8a ! "
+
+
 def test_long_words_are_not_kept():
     tokenizer = pickle.loads(pickle.dumps(LOWER))
     assert tokenizer.encode("a" * 101) == [tokenizer.unk_id]

@@ -10,7 +10,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 
 import albert_tf
@@ -40,7 +39,7 @@ from tests.training import runs
 from tests.training.runs import lines_of, run_pretraining
 
 WEIGHTS = "model/model.safetensors"
-AVERAGED = {"ema_decay": 0.9, "export_weights": "average", "eval_steps": 3}
+AVERAGED = {"ema_decay": 0.9, "export_weights": "average", "eval_steps": 4}
 AVERAGED |= {"eval_file": str(runs.RECORDS), "save_checkpoints_steps": 2}
 AVERAGED |= {"train_batch_size": 2}
 SMALL = {"hidden_size": 6, "num_hidden_layers": 1, "max_position_embeddings": 64}
@@ -94,7 +93,7 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
     run, stopped = tmp_path / "run", tmp_path / "cut"
     given = {"input_file": tmp_path / "of_{length}", "max_predictions_per_seq": 10}
     given |= {"eval_file": tmp_path / "of_64", "max_seq_length": 64}
-    given |= {"num_train_steps": 9, "sequence_length_schedule": "32:4:6,64:5:2"}
+    given |= {"num_train_steps": 9, "sequence_length_schedule": "32:6:6,64:3:2"}
     given |= {"precision": "float16", "log_steps": 1, "sample_texts": ("a [MASK]",)}
     given = {**AVERAGED, **given}
     monkeypatch.setattr(loss_scale, "INITIAL", 2.0**22)
@@ -104,7 +103,7 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
     assert f"skipped={skipped}" in capsys.readouterr().err
     lines = lines_of(run, "eval")
     # Phases end with an evaluation, which is not repeated when the next one begins.
-    assert [line["step"] for line in lines] == [3, 4, 6, 9]
+    assert [line["step"] for line in lines] == [4, 6, 8, 9]
     for line in lines:
         # Nothing has been averaged; later, float16 may not tell one step from the next.
         assert line["step"] >= begun or line["ema_loss"] == line["loss"]
@@ -116,29 +115,28 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
     assert np.abs(kernel(model) - read(run, "weights")).max() > 1e-4
     content = json.loads((run / "run.json").read_text())["content"]["data"]
     assert {"records", "records of 32 tokens"} <= set(content)
-    # Killed at the boundary (before its evaluation, and before the scale fits), and in
-    # the second phase.
-    for step in (4, 8):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_after(patch, step)
-            run_pretraining(tmp_path, output_dir=stopped, **given)
-        assert not (stopped / "model").exists()
+    # Killed at the boundary, before its evaluation.
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_after(patch, 6)
+        run_pretraining(tmp_path, output_dir=stopped, **given)
+    assert not (stopped / "model").exists()
     # While it is stopped, the run is a model of the weights that it would export.
     np.testing.assert_array_equal(kernel(stopped), read(stopped, "averages"))
+    assert np.any(kernel(stopped) != read(stopped, "weights"))
     run_pretraining(tmp_path, output_dir=stopped, **given)
     runs.assert_same_run(run, stopped)
     found = map(json.loads, (run / "samples.jsonl").read_text().splitlines())
     found = {(line["step"], line["weights"]): line["answers"] for line in found}
-    assert list(found) == [(s, w) for s in (3, 4, 6, 9) for w in ("last", "average")]
+    assert list(found) == [(s, w) for s in (4, 6, 8, 9) for w in ("last", "average")]
     assert found[9, "last"] != found[9, "average"]
     text = (run / "README.md").read_text()
     assert "decay 0.9; this model has the average" in text
-    assert "32 tokens, then 5 steps of 2 examples" in text
+    assert "32 tokens, then 3 steps of 2 examples" in text
     # Other averages and other phases are another run.
-    phases = {"sequence_length_schedule": "32:4:6,64:5:1"}
+    phases = {"sequence_length_schedule": "32:6:6,64:3:1"}
     for other, message in (
         ({"ema_decay": 0.5}, "--ema_decay=0.9; received --ema_decay=0.5"),
-        (phases, "--sequence_length_schedule='32:4:6,64:5:2'"),
+        (phases, "--sequence_length_schedule='32:6:6,64:3:2'"),
     ):
         with pytest.raises(UsageError, match=message):
             run_pretraining(tmp_path, **{**given, **other})
@@ -250,11 +248,11 @@ def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
     monkeypatch.setattr(hubs, "download", {"hf://owner/small": found}.get)
     given = {**small, "init_checkpoint": "hf://owner/small", "grow": True}
     given |= {"precision": "bfloat16", "gradient_accumulation_steps": 2}
-    folder = run_pretraining(tmp_path, {"num_hidden_layers": 5}, **given)
+    folder = run_pretraining(tmp_path, {"num_hidden_layers": 3}, **given)
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert record["init_checkpoint"] == found.origin
     trained = albert_tf.from_pretrained(folder, head="pretraining")
-    assert trained.config.num_hidden_layers == 5
+    assert trained.config.num_hidden_layers == 3
     with open_checkpoint(path) as start:
         before = start.tensors[NAME].read()
     moved = np.abs(kernel(folder) - before).max()
@@ -315,33 +313,6 @@ def test_a_picture_that_cannot_be_drawn_costs_no_model(
         assert f"{name}: not written: ValueError: no fonts" in caplog.text
         assert name not in names
     assert {"model", "README.md"} <= names
-
-
-@pytest.mark.broad
-def test_how_a_run_computes_may_change(tmp_path):
-    """Not the data: the weights are the same up to rounding."""
-    sizes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    sizes["num_hidden_layers"] = 2
-    folder, plain = tmp_path / "changed", tmp_path / "plain"
-    parts = {
-        4: {},
-        8: {"gradient_accumulation_steps": 2},
-        12: {"distribution": "mirrored", "num_devices": 2},
-        16: {"depth": "loop_remat"},
-    }
-    for steps, changes in parts.items():
-        given = {"num_train_steps": steps, "change_num_train_steps": True}
-        for one, more in ((folder, changes), (plain, {})):
-            more = {**given, **more, "output_dir": one}
-            runs.execute("pretrain", runs.pretraining(tmp_path, sizes, **more))
-    a, b = (safetensors.numpy.load_file(one / WEIGHTS) for one in (folder, plain))
-    # The gradient of the key's bias is zero except for rounding.
-    for name in a.keys() - {"backbone/encoder/attention_0/key/bias"}:
-        np.testing.assert_allclose(a[name], b[name], atol=5e-5, err_msg=name)
-    record = json.loads((folder / "run.json").read_text())
-    assert record["settings"]["depth"] == "loop_remat"
-    assert {"depth": "unrolled"}.items() <= record["changed_from"][-1].items()
-    assert "depth `loop_remat`." in (folder / "README.md").read_text()
 
 
 @pytest.mark.slow

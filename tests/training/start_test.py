@@ -78,7 +78,8 @@ def test_exits_with_the_model_without_and_alone(two_layers, tables, tmp_path, ca
     assert from_pretrained(joint).num_exits == 1
     assert json.loads((joint / "metrics.json").read_text())["dev_accuracy"] > 0.9
     # A run without exits does not keep them.
-    run(plain, init_checkpoint=str(joint), **tables, num_train_steps=1)
+    given = {"train_file": tables["train_file"], "num_train_steps": 1}
+    run(plain, init_checkpoint=str(joint), **given)
     assert "exits of" in caplog.text and "are not kept" in caplog.text
     assert from_pretrained(plain).num_exits == 0
     # Frozen trains the exits alone.

@@ -5,6 +5,9 @@ import signal
 
 import pytest
 
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.load import save_pretrained
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.storage.streams import find_checkpoints
 from tests.training import runs
 from tests.training.cluster import (
@@ -26,11 +29,12 @@ def on_jax(values):
 
 
 @pytest.fixture(scope="module")
-def values(tmp_path_factory):
+def values(tmp_path_factory, tokenizer):
     """Returns the settings of a run: both engines start from the same weights."""
-    folder = tmp_path_factory.mktemp("start")
-    execute("pretrain", pretraining(folder, "start", num_train_steps=2, eval_steps=2))
-    given = {"init_checkpoint": str(folder / "start/model")}
+    start = tmp_path_factory.mktemp("start") / "model"
+    config = AlbertConfig.from_dict({**runs.SIZES, **EXACT})
+    save_pretrained(AlbertPretrainer(config, seed=7), start, tokenizer=tokenizer)
+    given = {"init_checkpoint": str(start)}
     given |= {"ema_decay": 0.9, "keep_best": "ema_loss", "max_eval_steps": 2}
     given |= {"export_weights": "average", "gradient_accumulation_steps": 2}
 

@@ -6,7 +6,8 @@ is there already is kept, so only the first call, which runs the demo, takes min
     demo_output/        what `make demo` leaves
     encoder/            its pretrained model, which the pages fine-tune
     text/               raw text
-    topics.*.tsv, ...   a table for every task, made from docstrings like the demo's
+    topics.*.tsv        texts and labels of the demo, which its classifier has not seen
+    pairs.*.tsv, ...    a table for every other task, made from docstrings, too
     configs/, docs/benchmarks/    those of the checkout
 """
 
@@ -21,14 +22,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
 from albert_tf.data.corpus import docstrings
 from albert_tf.inference.token_classifier import split_words
-from albert_tf.tasks.docstring_topics import write_topic_tables
 from albert_tf.tasks.task import table_text
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-NUM_TRAIN, NUM_DEV = 800, 200  # rows of a table, at most
 # Dependencies of this package, whose arguments are described.
 PACKAGES = ("keras", "keras_hub", "matplotlib", "numpy", "tensorflow/python/ops")
 # Of docstrings in Google's style and in NumPy's: the arguments, and each of them.
@@ -75,8 +75,8 @@ class Function:
     docstring: str
 
 
-def make(folder: pathlib.Path) -> None:
-    """Makes what is missing in the folder."""
+def make(folder: pathlib.Path, num_train: int, num_dev: int) -> None:
+    """Makes what is missing in the folder, tables with at most so many rows."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "docs").mkdir(exist_ok=True)
     for name in ("configs", "docs/benchmarks"):
@@ -89,31 +89,35 @@ def make(folder: pathlib.Path) -> None:
         subprocess.run(command, cwd=folder, check=True)
     if not (folder / "encoder").exists():
         shutil.copytree(demo / "pretrain/model", folder / "encoder")
-    topics = [folder / f"topics.{split}.tsv" for split in ("train", "dev")]
-    if topics[-1].exists():  # it is the last one
+    if (folder / "topics.dev.tsv").exists():  # it is the last one
         return
+
+    def write(pattern: str, rows: list, text_of: Callable, per_row: int = 1) -> None:
+        train, dev = num_train // per_row, num_dev // per_row
+        for split, part in (("train", rows[dev:][:train]), ("dev", rows[:dev])):
+            path = folder / pattern.format(split)
+            path.write_text(text_of(part), encoding="utf-8")
+
     functions = read_functions()
     write_text(folder / "text", functions)
     for make_rows in (pairs, scores, several, choices):
-        rows = make_rows(functions, random.Random(make_rows.__name__))
-        for split, part in cut(rows[1:]):
-            path = folder / f"{make_rows.__name__}.{split}.tsv"
-            path.write_text(table_text([rows[0], *part]), encoding="utf-8")
-    for split, part in cut(tags(functions, random.Random(0))):
-        (folder / f"tags.{split}.conll").write_text("\n".join(part), encoding="utf-8")
+        name = make_rows.__name__
+        head, *rows = make_rows(functions, random.Random(name))
+        write(
+            f"{name}.{{}}.tsv", rows, lambda part, head=head: table_text([head, *part])
+        )
+    write("tags.{}.conll", tags(functions, random.Random(0)), "\n".join)
     # Three questions about a text.
-    for split, part in cut(questions(functions, random.Random(0)), 3):
-        data = {"version": "1.1", "data": [{"title": split, "paragraphs": part}]}
-        path = folder / f"questions.{split}.json"
-        path.write_text(json.dumps(data, indent=1), encoding="utf-8")
-    per_topic = {"train_per_topic": NUM_TRAIN // 4, "dev_per_topic": NUM_DEV // 4}
-    write_topic_tables(*topics, **per_topic)
+    asked = questions(functions, random.Random(0))
+    write("questions.{}.json", asked, squad_text, per_row=3)
+    head, *rows = (demo / "topics.dev.tsv").read_text("utf-8").splitlines(keepends=True)
+    write("topics.{}.tsv", rows, lambda part: "".join([head, *part]))
 
 
-def cut(rows, per_row: int = 1):
-    """Returns the rows of both splits by name."""
-    train, dev = NUM_TRAIN // per_row, NUM_DEV // per_row
-    return [("train", rows[dev:][:train]), ("dev", rows[:dev])]
+def squad_text(paragraphs: list[dict]) -> str:
+    """Returns the text of a file in SQuAD's format."""
+    data = {"version": "1.1", "data": [{"title": "docs", "paragraphs": paragraphs}]}
+    return json.dumps(data, indent=1)
 
 
 def plain(text: str) -> str:
@@ -287,4 +291,6 @@ def first_sentence(match: re.Match | None) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=pathlib.Path)
-    make(parser.parse_args().folder)
+    parser.add_argument("--num_train", type=int, default=800)
+    parser.add_argument("--num_dev", type=int, default=200)
+    make(**vars(parser.parse_args()))

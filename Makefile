@@ -11,7 +11,8 @@
 #                  its own
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
-# make test-all    all of these but the broad ones, and the demo with few steps
+# make test-all    all of these but the broad ones, and the demo and the documentation
+#                  with few steps
 # make docs        the documentation as a site, docs/_build/html: executes its pages and
 #                  notebooks, checks its links, looks at it in a browser if there is one
 # make notebooks   the same, and keeps the outputs of the notebooks in their files
@@ -39,6 +40,8 @@ pytest = $(1)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reo
   --max-worker-restart=0 \
   --junitxml=.build/seconds/$(2).xml --durations=10 -m "$(3)" $(PYTEST_FLAGS)
 DEMO_FLAGS ?=
+# Rows of the tables that the pages use.
+DOCS_ROWS ?=
 # A warning is an error; all of them are shown.
 SPHINX_FLAGS ?= --fail-on-warning --keep-going --quiet
 
@@ -60,7 +63,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
 .PHONY: demo test test-slow test-benchmarks test-broad test-peers test-backends test-plan \
-  test-beam test-all short-demo docs notebooks linkcheck install install-dev install-all lint \
+  test-beam test-all short-demo short-docs docs notebooks linkcheck install install-dev install-all lint \
   format lock clean
 
 demo: install
@@ -107,19 +110,24 @@ test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 test-all:
 	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(MAKE) $(PLAN_VENV)/.installed lint
-	$(MAKE) -j $(JOBS) --output-sync=target test-backends short-demo test-plan \
+	$(MAKE) -j $(JOBS) --output-sync=target short-docs test-backends test-plan \
 	  test-beam JOBS=1 ENGINE_TESTS=
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan)
 	$(BIN)/python -m tests.seconds
 
-# Pages that are built afterwards run with what it has left.
 short-demo:
-	rm -rf docs/_work
+	rm -rf docs/_work docs/_build/cells
 	$(MAKE) demo DEMO_FLAGS="--output_dir=docs/_work/demo_output --num_train_steps=100 \
 	  --input_file=docstrings:max_bytes=1000000"
 
+# Every cell of every page, with the model of that demo: it says little, so nothing is
+# left to a `make docs`.
+short-docs: short-demo
+	DOCS_SHORT=1 $(MAKE) docs DOCS_ROWS="--num_train=64 --num_dev=40"
+	rm -rf docs/_work docs/_build/cells
+
 docs: $(VENV)/.installed-docs
-	$(BIN)/python docs/workspace.py docs/_work
+	$(BIN)/python docs/workspace.py docs/_work $(DOCS_ROWS)
 	rm -rf docs/_build/html docs/_build/doctrees docs/api/names
 	$(BIN)/python -m sphinx $(SPHINX_FLAGS) -d docs/_build/doctrees docs docs/_build/html
 	DOCS_HTML=docs/_build/html $(BIN)/python -m pytest tests/docs $(PYTEST_FLAGS)

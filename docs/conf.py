@@ -36,7 +36,10 @@ WORK.mkdir(exist_ok=True)
 PROFILE.mkdir(parents=True, exist_ok=True)
 (PROFILE / "ipython_kernel_config.py").write_text(START, encoding="utf-8")
 # `make test-all` executes the pages to see that they run.
-FEW = {"pretrain": "--num_train_steps=20 --num_warmup_steps=2"}
+FEW = {
+    "pretrain": "--num_train_steps=10 --num_warmup_steps=1 --nojit_compile",
+    "predict": "--num_workers=1",  # another would import TensorFlow
+}
 FEW = FEW if "DOCS_SHORT" in os.environ else {}
 forked.write_program(PROGRAMS / "albert-tf", str(DOCS.parent / "tools/main.py"), **FEW)
 KERNEL = [*forked.PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

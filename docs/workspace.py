@@ -30,7 +30,7 @@ from albert_tf.tasks.task import table_text
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Dependencies of this package, whose arguments are described.
-PACKAGES = ("keras", "keras_hub", "matplotlib", "numpy", "tensorflow/python/ops")
+PACKAGES = ("keras", "keras_hub", "matplotlib", "numpy")
 # Of docstrings in Google's style and in NumPy's: the arguments, and each of them.
 STYLES = (
     (
@@ -131,7 +131,7 @@ def read_functions() -> list[Function]:
     packages = "|".join(PACKAGES)
     found = {}
     for path in docstrings.source_files():
-        if not re.search(rf"-packages/(?:{packages})/", path):
+        if not re.search(rf"-packages/(?:{packages})/.*(?<!_test)\.py", path):
             continue
         tree = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"))
         for node in ast.walk(tree):

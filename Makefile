@@ -63,8 +63,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
 .PHONY: demo test test-slow test-benchmarks test-broad test-peers test-backends test-plan \
-  test-beam test-all short-demo short-docs docs notebooks linkcheck install install-dev install-all lint \
-  format lock clean
+  test-beam test-all short-demo short-docs docs notebooks linkcheck install \
+  install-dev install-all lint format lock clean
 
 demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -123,7 +123,8 @@ short-demo:
 # Every cell of every page, with the model of that demo: it says little, so nothing is
 # left to a `make docs`.
 short-docs: short-demo
-	DOCS_SHORT=1 $(MAKE) docs DOCS_ROWS="--num_train=64 --num_dev=40"
+	export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1; \
+	  DOCS_SHORT=1 $(MAKE) docs DOCS_ROWS="--num_train=64 --num_dev=40"
 	rm -rf docs/_work docs/_build/cells
 
 docs: $(VENV)/.installed-docs

@@ -1,7 +1,7 @@
 """Converts a checkpoint between formats and prints a parity report.
 
 Formats: albert_tf (this package's folder), huggingface, keras_hub, tf1 (the original's
-checkpoint). An ALBERT can also be written
+checkpoint), sentence_transformers (of a text embedder). An ALBERT can also be written
 as electra: in Hugging Face's format, as an ELECTRA that computes the same, with the
 shared weights copied to every layer. The input may also be a released .tar.gz or a
 TF-Hub export; its format is detected. Nothing is written unless every tensor has a
@@ -21,7 +21,7 @@ from absl import flags
 from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
 
-_FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1"]
+_FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1", "sentence_transformers"]
 _INPUT = flags.DEFINE_string(
     "input", None, "Folder, archive or checkpoint prefix.", required=True
 )

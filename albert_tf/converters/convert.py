@@ -43,9 +43,10 @@ def convert_checkpoint(
     weights.
 
     Args:
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`
-            or `"electra"`: an ELECTRA in Hugging Face's format that
-            computes the same, with the shared weights copied to every layer.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`,
+            `"sentence_transformers"` or `"electra"`: an ELECTRA in Hugging Face's
+            format that computes the same, with the shared weights copied to every
+            layer.
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
         tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has none;

@@ -11,7 +11,13 @@ import zipfile
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import huggingface, keras_hub, own_format, tf1
+from albert_tf.converters import (
+    huggingface,
+    keras_hub,
+    own_format,
+    sentence_transformers,
+    tf1,
+)
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files, folders, hubs
@@ -23,6 +29,7 @@ FORMATS: dict[str, types.ModuleType] = {
     huggingface.NAME: huggingface,
     keras_hub.NAME: keras_hub,
     tf1.NAME: tf1,
+    sentence_transformers.NAME: sentence_transformers,
 }
 _PROGRAMS = (".pkl", ".pickle", ".pt", ".pth", ".keras", ".h5", ".npy", ".bin")
 

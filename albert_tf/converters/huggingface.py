@@ -42,6 +42,8 @@ NAME = "huggingface"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
+# Lists what sentence-transformers does after the transformer.
+MODULES = "modules.json"
 # Prefixes that torch adds to the names of a distributed or compiled model.
 _WRAPPED = re.compile(r"^(module\.|_orig_mod\.)+")
 _LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
@@ -218,7 +220,7 @@ def matches(path: str, listed: set[str], config: dict | None) -> bool:
     foreign = config is not None and (
         config.get("format") == "albert_tf" or "registered_name" in config
     )
-    return bool(weights) and not foreign
+    return bool(weights) and not foreign and MODULES not in listed
 
 
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
@@ -268,16 +270,18 @@ def read_config(path: str) -> AlbertConfig:
     return config
 
 
-def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
+def write(checkpoint: Checkpoint, out: FolderWriter, needs_pooler: bool = True) -> None:
     """Writes the files of a folder.
 
-    Raises `UsageError` if Hugging Face's classes cannot express the model.
+    Raises `UsageError` if Hugging Face's classes cannot express the model, or they
+    would draw the weights of a pooler that is needed.
     """
     checkpoint = _as_written(checkpoint)
     head, config = checkpoint.head, checkpoint.config
     family = FAMILIES[config.family]
     message = f"{NAME} has no {family.class_prefix} with a head like {head}"
-    message = f"{message}; tf1 and albert_tf store it"
+    other = "sentence_transformers" if head == "text_embedder" else "tf1"
+    message = f"{message}; {other} and albert_tf store it"
     require(family.class_name(head), message)
     message = f"{NAME} cannot express share_layer_norm=False"
     require(config.share_layer_norm, message)
@@ -291,7 +295,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         require(is_full, message)
     else:
         check_layers(config, family, NAME, family.class_prefix)
-    ours = _with_pooler(checkpoint, family)
+    ours = _with_pooler(checkpoint, family, needs_pooler)
     if family.has_groups:
         ours = unfold_projection(config, ours)
     theirs = rename(name_table(config, head, is_bare=head is None), ours, NAME)
@@ -314,12 +318,14 @@ def _as_written(checkpoint: Checkpoint) -> Checkpoint:
     return dataclasses.replace(checkpoint, head=row.written_as, tensors=ours)
 
 
-def _with_pooler(checkpoint: Checkpoint, family: Family) -> dict[str, Tensor]:
+def _with_pooler(
+    checkpoint: Checkpoint, family: Family, is_needed: bool
+) -> dict[str, Tensor]:
     """Leaves out the pooler if the head's class has none."""
     head, ours = checkpoint.head, dict(checkpoint.tensors)
     pooler = [name for name in ours if name.startswith("backbone/pooler/")]
     has_pooler = _POOLER in family.for_head(head).layers
-    if head is None and has_pooler and not pooler:
+    if head is None and has_pooler and not pooler and is_needed:
         raise UsageError(f"{NAME}: its bare model has a pooler, this one has none")
     if pooler and not (has_pooler and find(head).uses_pooler):
         checkpoint.notes.append(f"{NAME}: {head} has no pooler; it is left out")

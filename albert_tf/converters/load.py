@@ -62,22 +62,22 @@ def from_pretrained(
     that `fit`, `evaluate` and `predict` take texts, and `model.pad_id` is set.
 
     Args:
-        path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
-            folder, archive (`name.tar.gz`) or prefix of a TensorFlow 1 checkpoint, a
-            TF-Hub export, the folder of a pretraining run, which may be unfinished, or
-            one of its checkpoints (`checkpoints/step-N`); a file written by
-            `model.save` (`name.keras`); or the name of a model on a hub:
-            `hf://owner/name` (`hf://name` if the hub forwards it), with or without
-            `@revision`, or `kaggle://owner/model/keras/variation[/version]`.
+        path: path. One of our folders, a folder of Hugging Face or of
+            sentence-transformers, a KerasHub preset, a folder, archive (`name.tar.gz`)
+            or prefix of a TensorFlow 1 checkpoint, a TF-Hub export, the folder of a
+            pretraining run, which may be unfinished, or one of its checkpoints
+            (`checkpoints/step-N`); a file written by `model.save` (`name.keras`); or
+            the name of a model on a hub: `hf://owner/name` (`hf://name` if the hub
+            forwards it), with or without `@revision`, or `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"` (of an
             ELECTRA's files with both nets, the generator), `"discriminator"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
-            `"beam_question_answering"`, `"multiple_choice"`.
+            `"beam_question_answering"`, `"multiple_choice"`, `"text_embedder"`.
         num_labels: int or None. Number of labels of a new classifier; default: the
             number in the files, or 2.
-        format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or
-            `"tf1"`, if a folder holds several.
+        format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"` or
+            `"sentence_transformers"`, if a folder holds several.
         config: `AlbertConfig` or None. Used instead of the config in the files.
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
@@ -219,7 +219,8 @@ def save_pretrained(
     Args:
         model: keras.Model. A backbone or one of the task models.
         path: path. Folder to create.
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"` or, for an
+            `AlbertTextEmbedder`, `"sentence_transformers"`.
         tokenizer: `Tokenizer`, path or None. The tokenizer or its file; default: the
             tokenizer of the model's preprocessor, if it has one.
         labels: list of str or None. Names of the classes.

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.converters import huggingface, keras_model
+from albert_tf.converters import huggingface, keras_model, sentence_transformers
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_hub import NAME as KERAS_HUB
 from albert_tf.errors import DataError, require
@@ -400,10 +400,29 @@ def _tokenize_keras_hub(path: str, texts: Sequence[str]) -> list[list[int]]:
     return [[int(i) for i in tokenizer(text)] for text in texts]
 
 
+def _run_sentence_transformers(
+    checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Runs a batch through sentence-transformers."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(path, device="cpu", trust_remote_code=False)
+    inputs = {v: torch.tensor(batch[k]).long() for k, v in _HF_INPUTS.items()}
+    with torch.no_grad():
+        vectors = model(inputs)["sentence_embedding"]
+    return {"logits": vectors[:, : model.truncate_dim].numpy()}
+
+
 # By format; the original, `tf1`, needs TensorFlow 1.
 _PEERS = {
     huggingface.NAME: Peer(
         ("transformers", "torch"), _run_transformers, _tokenize_transformers
     ),
     KERAS_HUB: Peer(("keras_hub",), _run_keras_hub, _tokenize_keras_hub),
+    sentence_transformers.NAME: Peer(
+        ("sentence_transformers", "torch"),
+        _run_sentence_transformers,
+        _tokenize_transformers,
+    ),
 }

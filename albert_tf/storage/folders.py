@@ -46,7 +46,9 @@ OWN_NAMES = frozenset(
     task.weights.h5 preprocessor.json metadata.json assets albert_config.json
     bert_config.json checkpoint model.ckpt-best.index
     model.ckpt-best.data-00000-of-00001 labels.txt head.json README.md parity.json
-    parity.txt generator
+    parity.txt generator modules.json config_sentence_transformers.json
+    sentence_bert_config.json 1_Pooling 2_Dense 3_Dense 4_Dense 2_Normalize 3_Normalize
+    4_Normalize 5_Normalize
     """.split()
 )
 

@@ -9,6 +9,7 @@ environment variables (`HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`, `HF_ENDPOINT`;
 """
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -31,7 +32,12 @@ SAFE_FILES = (
     "config.json",
     "manifest.json",
     "README.md",
+    # Of sentence-transformers, whose modules have folders such as `1_Pooling`.
+    "modules.json",
+    "*sentence_*.json",
+    *(f"[0-9]_*/*.{ending}" for ending in ("json", "model", "safetensors", "txt")),
 )
+_WEIGHED = re.compile(r"[0-9]_(Transformer|Dense)")
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _HF_NAME = re.compile(rf"((?:{_PART}/)?{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
 _KAGGLE_NAME = re.compile(rf"{_PART}/{_PART}/keras/{_PART}(?:/[1-9][0-9]*)?")
@@ -129,18 +135,27 @@ def _missing(name: str, package: str) -> UsageError:
 def _from_hugging_face(name: str, repository: str, revision: str | None) -> Download:
     hub = _hugging_face(name)
     with _one_line(name, "run it again; complete files are kept"):
-        for asked, wanted in ((SAFE_FILES, WEIGHTS), (TORCH_WEIGHTS, [TORCH_WEIGHTS])):
-            folder = hub.snapshot_download(
-                repository,
-                revision=revision,
-                allow_patterns=asked,
-                library_name="albert_tf",
-            )
-            if not set(wanted).isdisjoint(os.listdir(folder)):
-                break
+        fetch = functools.partial(
+            hub.snapshot_download,
+            repository,
+            revision=revision,
+            library_name="albert_tf",
+        )
+        folder = fetch(allow_patterns=SAFE_FILES)
+        if places := _without_weights(folder):
+            folder = fetch(allow_patterns=[f"{p}{TORCH_WEIGHTS}" for p in places])
     expected = f"{name}: has neither {WEIGHTS[0]} nor {TORCH_WEIGHTS}"
-    require(not set(wanted).isdisjoint(os.listdir(folder)), expected, error=DataError)
+    require(not _without_weights(folder), expected, error=DataError)
     return Download(folder, f"{HUGGING_FACE}{repository}@{os.path.basename(folder)}")
+
+
+def _without_weights(folder: str) -> list[str]:
+    """Returns the places of a download that need weights and have none."""
+    places = [f"{n}/" for n in os.listdir(folder) if _WEIGHED.fullmatch(n)]
+    if not any("Transformer" in place for place in places):
+        places.append("")
+    names = {*WEIGHTS, TORCH_WEIGHTS}
+    return [p for p in places if names.isdisjoint(os.listdir(f"{folder}/{p}"))]
 
 
 @contextlib.contextmanager

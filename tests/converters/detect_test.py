@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pathlib
 import pickle
 import shutil
 import tarfile
@@ -16,12 +15,12 @@ import pytest
 import albert_tf
 from albert_tf.converters import detect, load
 from albert_tf.errors import DataError, UsageError
-from tests import tiny
+from tests.tiny import CONFIG as TINY
+from tests.tiny import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
 HF = GOLDEN / "hf_tiny/AlbertForPreTraining"
-CONFIG = tiny.CONFIG.replace(vocab_size=41)
+CONFIG = TINY.replace(vocab_size=41)
 
 
 class Evil:

@@ -167,6 +167,25 @@ def test_a_torch_file_is_asked_for_where_there_is_no_other(hub, name):
         hubs.download(f"hf://{name}@none")
 
 
+def test_modules_of_sentence_transformers_come_with_their_transformer(hub, name):
+    rows = ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json")
+    rows += ("config_sentence_transformers.json", "2_Dense/config.json")
+    modules, torch = dict.fromkeys(rows, b"{}"), {"2_Dense/pytorch_model.bin": b"a"}
+    inside = {f"0_Transformer/{file}": content for file, content in SAFE.items()}
+    del inside["0_Transformer/README.md"]
+    others = PROGRAMS | {"1_Pooling/pooling.py": b"import os"}
+    for revision, files in {
+        "root": SAFE | modules | torch,
+        "inside": inside | modules | torch,
+        "safe": SAFE | modules | {"2_Dense/model.safetensors": b"weights"},
+    }.items():
+        hub.repositories[name][revision] = files | others
+        assert read(hubs.download(f"hf://{name}@{revision}").folder) == files
+    hub.repositories[name]["none"] = SAFE | modules
+    with refused("has neither model.safetensors nor pytorch_model.bin"):
+        hubs.download(f"hf://{name}@none")
+
+
 def test_what_is_missing_or_private(hub, name, monkeypatch):
     with refused("owner/absent: Repository Not Found"):
         hubs.download("hf://owner/absent")
@@ -325,5 +344,4 @@ def test_what_kaggle_refuses_or_damages(hub):
     with refused("cannot be reached.*run it again"):
         hubs.download(name)
     hub.cut.clear()
-    found = hubs.download(name)
-    assert read(found.folder) == files
+    assert read(hubs.download(name).folder) == files

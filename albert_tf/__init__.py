@@ -26,12 +26,18 @@ _MODELS = {
     "AlbertTextEmbedder": "models.embedder",
     "ElectraPretrainer": "models.electra",
 }
+_LOSSES = {
+    "ContrastiveLoss": "objectives.embedding",
+    "CoSentLoss": "objectives.embedding",
+    "CosineSimilarityLoss": "objectives.embedding",
+}
 _HOME = {
     "AlbertConfig": "config",
     "UntrainedWeightsWarning": "errors",
     "AlbertTokenizer": "text.sentencepiece",
     **_MODELS,
     "create_optimizer": "optimizers.create",
+    **_LOSSES,
     "make_pretraining_dataset": "data.batches.pretraining",
     "from_pretrained": "converters.load",
     "save_pretrained": "converters.load",
@@ -52,6 +58,7 @@ _HOME = {
 # Classes registered with Keras, which finds them by these names in `.keras` files.
 _SAVED_BY_KERAS = {
     **_MODELS,
+    **_LOSSES,
     "AdamW": "optimizers.adamw",
     "AnswerEnd": "layers.heads",
     "Answerability": "layers.heads",

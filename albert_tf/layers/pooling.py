@@ -58,6 +58,8 @@ def _over_tokens(x, weights, pooling: str):
 
 
 def unit_length(x):
-    """Returns vectors divided by their L2 norms, as torch's `normalize` does."""
-    norm = ops.sqrt(ops.sum(ops.square(x), axis=-1, keepdims=True))
-    return x / ops.maximum(norm, 1e-12)
+    """Returns vectors as float32, divided by their L2 norms; a zero one stays zero."""
+    x = ops.cast(x, "float32")
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    # The norm itself has no gradient where a vector is zero.
+    return x / ops.sqrt(ops.maximum(squares, 1e-24))

@@ -40,6 +40,14 @@ def _jax(loss, variables):
     return y, gradients
 
 
+def _tensorflow(loss, variables):
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        total, y = loss()
+    return y, tape.gradient(total, variables, unconnected_gradients="zero")
+
+
 def _torch(loss, variables):
     import torch
 

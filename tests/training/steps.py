@@ -5,6 +5,7 @@ divided before an engine starts. A case is a dict, the arguments of `train`.
 """
 
 import collections
+import functools
 import hashlib
 import json
 import sys
@@ -15,12 +16,14 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import find
-from albert_tf.layers.dropout import Dropout
+from albert_tf.layers.dropout import Dropout, StepSeeds
 from albert_tf.models.base import weight_names
+from albert_tf.objectives.embedding import AdaptiveLayer, Contrastive, Matryoshka
 from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.engine import TrainStep, bring_home, create_strategy, distribute
 from albert_tf.training.weights import mark_trained
+from tests.backends.differentiate import value_and_gradients
 
 BACKEND = keras.backend.backend()
 NUM_DEVICES = 2  # of "mirrored"
@@ -36,6 +39,9 @@ CONFIG = AlbertConfig(
 )
 OPTIMIZER = {"learning_rate": 0.05, "num_train_steps": 20, "num_warmup_steps": 2}
 OPTIMIZER |= {"clip_norm": 0.5, "ema_decay": 0.9}
+# Objectives that compare the vectors of a whole batch.
+OF_VECTORS = {"vectors": Contrastive(directions="both")}
+OF_VECTORS["layers"] = AdaptiveLayer(Matryoshka(Contrastive(), (5, 16)), (1, 2))
 strategies = {}
 
 
@@ -68,6 +74,22 @@ def make_rows(packing=False, pairs=True):
     }
 
 
+def make_texts(texts=3):
+    """Returns examples of several texts, some of which are equal or missing."""
+    rng = np.random.default_rng(0)
+    shape = BATCHES * ROWS, texts
+    numbers = rng.integers(1, 60, shape)
+    tokens = rng.integers(0, 53, (60, LENGTH))
+    exist = rng.random(shape) < np.array([1, 1, 0.8])
+    found = {
+        "token_ids": tokens[numbers],
+        "padding_mask": np.tile(np.arange(LENGTH) < 6, (*shape, 1)),
+        "choice_mask": exist,
+        "text_ids": numbers * exist,
+    }
+    return {name: value.astype("int32") for name, value in found.items()}
+
+
 def make_data(rows):
     return tf.data.Dataset.from_tensor_slices(rows).batch(ROWS, True).repeat()
 
@@ -86,18 +108,24 @@ def make_step(
     draws=False,
     **options,
 ):
-    objective = OBJECTIVES[learns].with_pair_weight(pair_weight)
+    objective, head = OF_VECTORS.get(learns), "text_embedder"
+    if objective is None:
+        objective = OBJECTIVES[learns].with_pair_weight(pair_weight)
+        head = objective.head
     config = {"hidden_dropout_prob": dropout, **(config or {})}
     config = CONFIG.replace(attention_probs_dropout_prob=dropout, **config)
     strategy = strategies.get(kind) or tf.distribute.get_strategy()
     with strategy.scope():
-        model = find(objective.head).load_class()(config, seed=3, dtype=precision)
+        model = find(head).load_class()(config, seed=3, dtype=precision)
         adam = create_optimizer(name, **{**OPTIMIZER, **(optimizer or {})})
     if draws:  # each engine draws other initial values
         rng = np.random.default_rng(1)
         for variable in weight_names(model).values():
             drawn = rng.normal(0, 0.2, variable.shape)
             variable.assign(drawn + ("gamma" in variable.path))
+    if learns == "layers":
+        layers = objective.layers
+        options["forward"] = functools.partial(model.every_layer, layers=layers)
     model.mark_untrained()
     step = TrainStep(model, objective, adam, strategy, seed=1, **options)
     if loss_scale:
@@ -113,6 +141,7 @@ def train(
     on_tpu=False,
     records_masks=False,
     answers=False,
+    undivided=False,
     **options,
 ):
     """Trains a model; returns its weights and what the step said.
@@ -121,14 +150,19 @@ def train(
         calls: list. Numbers of steps in each call.
         on_tpu: bool. Whether everything that a replica does is compiled, as on a TPU.
         answers: bool. Whether the trained model is evaluated and answers, too.
+        undivided: bool. Whether to differentiate the first batch as a whole, too.
         **options: Arguments of `make_step`.
     """
     masks = _record_masks() if records_masks else {}
-    rows, step = make_rows(packing, pairs), make_step(**options)
+    step = make_step(**options)
+    of_vectors = step.objective in OF_VECTORS.values()
+    rows = make_texts() if of_vectors else make_rows(packing, pairs)
     first = values_of(step)
     iterator = iter(distribute(step.strategy, lambda *_: make_data(rows)))
     found, sums = collections.defaultdict(list), None
     found["scales"] = []
+    if undivided:
+        found["undivided"] = _norm_of_a_batch(step, rows, options)
     if on_tpu:
         replica = step._replica_step
         compiled = tf.function(
@@ -155,6 +189,28 @@ def train(
     if answers:
         found |= _answers(step, iterator, rows)
     return {**found, **values_of(step)}
+
+
+def _norm_of_a_batch(step, rows, options):
+    """Returns the norm of the gradient of the first batch, kept in memory at once."""
+    rows = {name: value[:ROWS] for name, value in rows.items()}
+    devices = NUM_DEVICES if options.get("kind") == "mirrored" else 1
+    parts = options["accumulation"]
+    seeds = [StepSeeds(1 + d * 7919, i) for d in range(devices) for i in range(parts)]
+    cut = {name: np.split(value, len(seeds)) for name, value in rows.items()}
+
+    def loss():
+        outputs = [
+            step.model({n: v[i] for n, v in cut.items()}, training=True, seeds=one)
+            for i, one in enumerate(seeds)
+        ]
+        sums = step.objective.sums(keras.ops.concatenate(outputs), rows)
+        return step.objective.loss(sums, step.objective.weights(rows))
+
+    _, *gradients = value_and_gradients(loss, step.model.trainable_variables)
+    # It differentiates the loss times a number that it draws.
+    factor = np.random.default_rng(7).normal(size=())
+    return np.sqrt(sum(np.sum(np.square(g / factor)) for g in gradients))
 
 
 def values_of(step):

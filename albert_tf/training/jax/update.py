@@ -188,7 +188,9 @@ class Update:
         counts = lax.psum(self.objective.weights(batch), AXIS)
         # Every device draws its own masks; the first one draws like a single device.
         seed = self.seed + lax.axis_index(AXIS).astype(jnp.int32) * 7919
-        if self.accumulation == 1:
+        if getattr(self.objective, "gathered", ()):
+            total = self._compare(weights, frozen, batch, counts, seed, step, scale)
+        elif self.accumulation == 1:
             total = self._micro_step(weights, frozen, batch, counts, seed, step, scale)
         else:
             parts = {name: _cut(v, self.accumulation) for name, v in batch.items()}
@@ -240,6 +242,64 @@ class Update:
         self._read = _computed(compute, arguments, len(weights))
         gradients, row = compute(*arguments)
         return row, [gradients[i] for i in self._read]
+
+    def _compare(self, weights, frozen, batch, counts, seed, step, scale):
+        """Returns one device's results and gradients, of a `gathered` objective.
+
+        As on TensorFlow, micro-batches are computed twice, first without gradients.
+        """
+
+        def forward(weights, part, number):
+            pairs = _pairs([*self.variables, *self.frozen], [*weights, *frozen])
+            with keras.StatelessScope(state_mapping=pairs), depth_form(self.depth):
+                seeds = StepSeeds(seed, number)
+                outputs = self._forward(part, training=True, seeds=seeds)
+            return jax.tree.map(lambda v: v.astype(jnp.float32), outputs)
+
+        def pull_back(weights, part, number, pull):
+            return jax.vjp(lambda w: forward(w, part, number), weights)[1](pull)[0]
+
+        if self.accumulation == 1:
+            vectors, pull_all = jax.vjp(lambda w: forward(w, batch, step), weights)
+            row, pull = self._pull(vectors, batch, counts, scale)
+            arguments = weights, batch, step, pull
+            self._read = _computed(pull_back, arguments, len(weights))
+            return row, [pull_all(pull)[0][i] for i in self._read]
+        parts = {name: _cut(v, self.accumulation) for name, v in batch.items()}
+        numbers = step * self.accumulation + jnp.arange(self.accumulation)
+        vectors = lax.map(lambda one: forward(weights, *one), (parts, numbers))
+        vectors = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), vectors)
+        row, pull = self._pull(vectors, batch, counts, scale)
+        pull = jax.tree.map(lambda v: _cut(v, self.accumulation), pull)
+        inputs = parts, numbers, pull
+        one = jax.tree.map(lambda v: v[0], inputs)
+        self._read = _computed(pull_back, (weights, *one), len(weights))
+
+        def add(sums, one):
+            more = pull_back(weights, *one)
+            return [a + more[i] for a, i in zip(sums, self._read, strict=True)], None
+
+        zeros = [jnp.zeros_like(weights[i]) for i in self._read]
+        return row, lax.scan(add, zeros, inputs)[0]
+
+    def _pull(self, vectors, batch, counts, scale):
+        """Returns loss and sums, once over all devices, and the vectors' gradient."""
+        shared = {n: batch[n] for n in self.objective.gathered if n in batch}
+        everything, shared = lax.all_gather((vectors, shared), AXIS, tiled=True)
+
+        def loss_of(vectors):
+            sums = self.objective.sums(vectors, shared)
+            loss = self.objective.loss(sums, counts)
+            return loss if scale is None else loss * scale, (loss, sums)
+
+        (_, (loss, sums)), pull = jax.value_and_grad(loss_of, has_aux=True)(everything)
+        number = lax.axis_index(AXIS)
+        # All devices compute the same sums: one of them says what they are.
+        once = [jnp.where(number == 0, sums[n], 0.0) for n in self.objective.sum_names]
+        loss = jnp.where(number == 0, loss, 0.0)
+        row = jnp.stack([loss, *once, *count_tokens(batch).values()])
+        own = lambda g, v: lax.dynamic_slice_in_dim(g, number * len(v), len(v))  # noqa: E731
+        return row, jax.tree.map(own, pull, vectors)
 
 
 def count_tokens(batch: Mapping[str, Any]) -> dict[str, Any]:

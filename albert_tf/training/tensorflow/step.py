@@ -5,6 +5,11 @@ the counts of the whole batch. The gradients are summed over the replicas, and o
 clipped and applied. Under a strategy, Keras' own `fit` clips before it sums, and
 reaches other weights (docs/decisions.md, "Distribution"). A weight that the loss does
 not read is not updated: weight decay alone would shrink it to nothing.
+
+Where an objective compares all vectors of the batch, each replica computes its own
+vectors, then the loss of all of them, and leads its share of the vectors' gradient back
+through the model. Micro-batches are computed twice for this, first without gradients
+(GradCache, arXiv:2101.06983), so that the memory does not depend on the batch size.
 """
 
 import functools
@@ -67,7 +72,9 @@ class TrainStep(EvaluationStep):
         model: Keras model, made in the strategy's scope. Called with a batch.
         objective: The loss to minimize, such as `objectives.pretraining.Objective`: its
             `sums`, named `sum_names`, and its `weights` add up over the parts of a
-            batch, and its `loss` of a part adds up over all of them.
+            batch, and its `loss` of a part adds up over all of them. If it has
+            `gathered`, names of features, it computes `sums` and `loss` from the
+            outputs and these features of the whole batch.
         optimizer: From `create_optimizer`, made in the strategy's scope; built here.
         seed: int. Seed of dropout.
         accumulation: int. Number of micro-batches that a replica's share is cut into.
@@ -117,16 +124,19 @@ class TrainStep(EvaluationStep):
         self._names = [names[id(v)] for v in self.variables]
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._has_warned = False
-        self._gradients = self._micro_step
+        self._gathered = getattr(objective, "gathered", ())
+        self._gradients = self._pull_step if self._gathered else self._micro_step
+        self._vectors = self._vectors_step
+        self._structure = None  # of the outputs that vectors are stacked from
         self._compile_chain = None
         # A TPU compiles everything by itself.
         on_tpu = is_tpu(strategy)
         if fuse and not on_tpu and not jit_compile and _only_cpus():
             self._compile_chain = _compile_chain
         if jit_compile and not on_tpu:
-            self._gradients = tf.function(
-                self._micro_step, jit_compile=True, autograph=False
-            )
+            compiled = {"jit_compile": True, "autograph": False}
+            self._gradients = tf.function(self._gradients, **compiled)
+            self._vectors = tf.function(self._vectors_step, **compiled)
         self._train = tf.function(functools.partial(self._train_steps))
         predict = functools.partial(self._predict_step)
         self._predict = tf.function(predict, reduce_retracing=True)
@@ -223,7 +233,12 @@ class TrainStep(EvaluationStep):
         seed = tf.constant(self.seed, tf.int32) + replica * 7919
         step = tf.cast(self.optimizer.iterations.value, tf.int32)
         scale = self._loss_scale and tf.identity(self._loss_scale.value.value)
-        row, gradients = self._accumulate(batch, weights, seed, step, scale)
+        arguments = batch, weights, seed, step, scale
+        if self._gathered:
+            with fused_elementwise(self._compile_chain), depth_form(self.depth):
+                row, gradients = self._compare(*arguments)
+        else:
+            row, gradients = self._accumulate(*arguments)
         gradients, variables = self._without_unread(gradients)
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
@@ -280,7 +295,76 @@ class TrainStep(EvaluationStep):
             gradients = tape.gradient(loss, self.variables, output_gradients=scale)
         sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
-        return row, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+        return row, _dense(gradients)
+
+    def _compare(self, batch, weights, seed, step, scale):
+        """Does the same as `_accumulate` for an objective that is `gathered`."""
+        if self.accumulation == 1:
+            with tf.GradientTape() as tape:
+                vectors = self._vectors(batch, seed, step)
+            row, pull = self._pull(vectors, batch, weights, scale)
+            return row, _dense(tape.gradient(vectors, self.variables, pull))
+        parts = {k: _cut(v, self.accumulation) for k, v in batch.items()}
+        numbers = step * self.accumulation + tf.range(self.accumulation)
+        vectors = tf.map_fn(
+            lambda part: self._vectors(part[0], seed, part[1]),
+            (parts, numbers),
+            fn_output_signature=tf.float32,
+            parallel_iterations=1,  # or several would be in memory at once
+        )
+        vectors = tf.concat(tf.unstack(vectors, self.accumulation), 0)
+        row, pull = self._pull(vectors, batch, weights, scale)
+        batch = {**batch, _PULL: pull}
+        return row, self._accumulate(batch, weights, seed, step, scale)[1]
+
+    def _pull(self, vectors, batch, weights, scale):
+        """Returns loss and sums, once over all replicas, and the vectors' gradient."""
+        context = tf.distribute.get_replica_context()
+        number, everything = tf.constant(0), vectors
+        shared = {name: batch[name] for name in self._gathered if name in batch}
+        if context.num_replicas_in_sync > 1:
+            number = tf.cast(context.replica_id_in_sync_group, tf.int32)
+            own = (vectors, shared)
+            everything, shared = tf.nest.map_structure(
+                # Gathering forgets the shape, of which only `U` may differ.
+                lambda all, own: tf.ensure_shape(all, [None, *own.shape[1:]]),
+                context.all_gather(own, axis=0),
+                own,
+            )
+        with tf.GradientTape() as tape:
+            tape.watch(everything)
+            outputs = tf.unstack(everything, axis=1)
+            outputs = tf.nest.pack_sequence_as(self._structure, outputs)
+            sums = self.objective.sums(outputs, shared)
+            loss = self.objective.loss(sums, weights)
+        pull = tape.gradient(loss, everything, output_gradients=scale)
+        count = tf.shape(vectors)[0]
+        # All replicas compute the same sums: one of them says what they are.
+        once = {n: tf.where(number == 0, v, 0.0) for n, v in sums.items()}
+        sums = self._stack(once | _counts(batch))
+        loss = tf.where(number == 0, tf.cast(loss, tf.float32), 0.0)
+        row = tf.concat([loss[None], sums], 0)
+        return row, pull[number * count : (number + 1) * count]
+
+    def _vectors_step(self, batch, seed, step):
+        """Returns the outputs, `n` tensors `[U, K, E]`, as float32 `[U, n, K, E]`."""
+        outputs = self._forward(batch, training=True, seeds=StepSeeds(seed, step))
+        self._structure = tf.nest.map_structure(lambda _: 0, outputs)
+        vectors = [tf.cast(v, tf.float32) for v in tf.nest.flatten(outputs)]
+        return tf.stack(vectors, axis=1)
+
+    def _pull_step(self, batch, weights, seed, step, scale=None):
+        """Returns the gradients that a part's vectors, of known gradient, lead to."""
+        batch = dict(batch)
+        pull = batch.pop(_PULL)
+        with tf.GradientTape() as tape:
+            vectors = self._vectors_step(batch, seed, step)
+        gradients = tape.gradient(vectors, self.variables, output_gradients=pull)
+        return tf.zeros(1 + len(self.sum_names)), _dense(gradients)
+
+
+# Key of the gradient of a batch's vectors.
+_PULL = "pull"
 
 
 def distribute(
@@ -310,6 +394,10 @@ def distribute(
 @functools.cache
 def _compile_chain(function):
     return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _dense(gradients):
+    return [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 
 def _only_cpus():

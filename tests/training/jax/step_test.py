@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.objectives.pretraining import OBJECTIVES
-from tests.training.steps import run_cases
+from tests.training.steps import OF_VECTORS, run_cases
 
 LAMB = {"accumulation": 2, "answers": True}
 HALF = {"precision": "mixed_float16", "calls": [3], "accumulation": 2}
@@ -24,6 +24,9 @@ CASES = {
         **{"loss_scale": 2.0**24, "optimizer": {"clip_norm": 0}},
     },
 }
+VECTORS = {"name": "adamw", "accumulation": 2}
+CASES |= {name: {**VECTORS, "learns": name} for name in OF_VECTORS}
+DROPPED = {**CASES["vectors"], "dropout": 0.3, "calls": [1], "undivided": True}
 BROAD = {
     "packed rows": {
         **{"name": "adamw", "packing": True, "answers": True},
@@ -66,9 +69,8 @@ def expected(train):
 @pytest.fixture(scope="module")
 def found(train):
     """What they train to on JAX, on several devices."""
-    return train(
-        CASES | {"slots": {**LAMB, "shard_optimizer": True}}, "jax", "mirrored"
-    )
+    more = {"slots": {**LAMB, "shard_optimizer": True}, "dropped": DROPPED}
+    return train(CASES | more, "jax", "mirrored")
 
 
 def assert_same_training(found, expected, case):
@@ -99,6 +101,12 @@ def test_divided_slots_train_the_same(found, expected):
 
 
 @pytest.mark.slow
+def test_micro_batches_drop_the_same_twice(found):
+    (norm,), right = found["dropped"]["norms"], found["dropped"]["undivided"]
+    assert norm == pytest.approx(float(right), rel=1e-5)
+
+
+@pytest.mark.slow
 def test_an_overflow_changes_nothing_but_the_scale(found):
     found = found["overflow"]
     assert len(found["left"]) == sum(name.startswith("weight/") for name in found)
@@ -117,7 +125,7 @@ def test_one_device_and_other_cases(train):
 def test_every_objective_has_a_case():
     covered = {case.get("learns", "albert") for case in CASES.values()}
     # The others have the terms and the model of one of these.
-    assert covered | {"bert", "roberta"} == set(OBJECTIVES)
+    assert covered | {"bert", "roberta"} == set(OBJECTIVES) | set(OF_VECTORS)
 
 
 DEPTHS = """

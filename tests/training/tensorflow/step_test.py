@@ -21,22 +21,42 @@ TWO = {"kind": "mirrored", "accumulation": 2}
 LOOP = {**TWO, "depth": "loop_remat"}
 SAME = {"fused micro-batches": {"fuse": True, "accumulation": 4}}
 SAME["a loop, two replicas"] = LOOP
+SLOWLY = {"name": "adamw", "optimizer": {"learning_rate": 3e-3}, "draws": True}
+VECTORS, LAYERS = ({**SLOWLY, "learns": name} for name in ("vectors", "layers"))
+VECTORS["calls"] = [30]
+OF_VECTORS = {
+    "vectors, micro-batches": {**VECTORS, "accumulation": 4},
+    "vectors, two replicas": {**VECTORS, "kind": "mirrored"},
+    "vectors, compiled": {**VECTORS, **TWO, "jit_compile": True},
+    "layers, divided": {**LAYERS, **TWO},
+}
 HALF = {"precision": "mixed_float16", "calls": [40]}
 HALF["optimizer"] = {"learning_rate": 0.03, "num_train_steps": 40}
 OVERFLOW = {**HALF, "loss_scale": 2.0**22}
 DROPOUT = {"dropout": 0.3, "name": "adamw"}
-CASES = SAME | {
-    "one device": {},
-    "no pairs": {"pairs": False, "accumulation": 2},
-    "dropout": DROPOUT,
-    "dropout, joined": {**DROPOUT, "calls": [2, 1, 3]},
-    "not clipped": {"calls": [1], "optimizer": {"clip_norm": 0}},
-    "masks": {**DROPOUT, "kind": "mirrored", "calls": [1], "records_masks": True},
-    "float32": {**HALF, "precision": "float32"},
-    "float16": HALF,
-    "overflow": {**OVERFLOW, "calls": [1, 6, 33]},
-    "overflow, two replicas": {**OVERFLOW, **TWO},
-}
+DROPPED = {**VECTORS, **TWO, "dropout": 0.3}
+HALF_VECTORS = {**VECTORS, "precision": "mixed_float16", "accumulation": 4}
+CASES = (
+    SAME
+    | OF_VECTORS
+    | {
+        "vectors": VECTORS,
+        "layers": LAYERS,
+        "vectors, dropout": {**DROPPED, "calls": [1, 1, 1], "undivided": True},
+        "vectors, dropout, joined": {**DROPPED, "calls": [3]},
+        "vectors, float16": HALF_VECTORS,
+        "one device": {},
+        "no pairs": {"pairs": False, "accumulation": 2},
+        "dropout": DROPOUT,
+        "dropout, joined": {**DROPOUT, "calls": [2, 1, 3]},
+        "not clipped": {"calls": [1], "optimizer": {"clip_norm": 0}},
+        "masks": {**DROPOUT, "kind": "mirrored", "calls": [1], "records_masks": True},
+        "float32": {**HALF, "precision": "float32"},
+        "float16": HALF,
+        "overflow": {**OVERFLOW, "calls": [1, 6, 33]},
+        "overflow, two replicas": {**OVERFLOW, **TWO},
+    }
+)
 SCHEDULES = ("linear", "cosine", "trapezoid")
 BROAD = {
     f"{schedule}, {way}": {"optimizer": {"learning_rate_schedule": schedule}, **options}
@@ -56,6 +76,10 @@ COMPILED = {
 @pytest.fixture(scope="module")
 def runs(run_forked, tmp_path_factory):
     return run_cases(run_forked, tmp_path_factory.mktemp("steps"), CASES)
+
+
+def has_learned(run):
+    return np.mean(run["losses"][-5:]) < np.mean(run["losses"][:5])
 
 
 def largest_difference(a, b):
@@ -119,6 +143,27 @@ def test_same_training(runs, case):
     ratios = [name for name in one if name.startswith("ratio/")]
     for name in ratios:
         assert other[name] == pytest.approx(one[name], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OF_VECTORS)
+def test_vectors_are_compared_across_replicas_and_micro_batches(runs, case):
+    one, other = runs[case.partition(",")[0]], runs[case]
+    assert largest_difference(one, other) < 5e-5
+    assert has_learned(one) and 0 < one["sum/count"] == other["sum/count"]
+    for name in ("losses", "norms", *(n for n in one if n.startswith("sum/"))):
+        np.testing.assert_allclose(other[name], one[name], 1e-5, 1e-5, err_msg=name)
+    assert one["left"].tolist() == other["left"].tolist() == one["untrained"].tolist()
+
+
+@pytest.mark.slow
+def test_micro_batches_drop_the_same_twice(runs):
+    single, joined = runs["vectors, dropout"], runs["vectors, dropout, joined"]
+    assert single["norms"][0] == pytest.approx(float(single["undivided"]), rel=1e-5)
+    assert largest_difference(single, joined) == 0
+    half, whole = runs["vectors, float16"], runs["vectors"]
+    assert set(half["scales"]) == {2.0**15} and half["skipped"] == 0
+    np.testing.assert_allclose(half["losses"], whole["losses"], rtol=0, atol=0.05)
 
 
 @pytest.mark.slow

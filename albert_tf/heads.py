@@ -18,7 +18,7 @@ LABELS, TAGS, SPANS = "labels", "tags", "spans"
 CHOICES, TOKENS, VECTORS = "choices", "tokens", "vectors"
 REPLACED = "replaced"
 # Kinds of answers of fine-tuned models.
-FINE_TUNED = (LABELS, TAGS, SPANS, CHOICES)
+FINE_TUNED = (LABELS, TAGS, SPANS, CHOICES, VECTORS)
 PROBLEM_TYPES = (
     "regression",
     "multi_label_classification",

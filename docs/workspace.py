@@ -100,7 +100,7 @@ def make(folder: pathlib.Path, num_train: int, num_dev: int) -> None:
 
     functions = read_functions()
     write_text(folder / "text", functions)
-    for make_rows in (pairs, scores, several, choices):
+    for make_rows in (pairs, scores, several, choices, titles):
         name = make_rows.__name__
         head, *rows = make_rows(functions, random.Random(name))
         write(
@@ -229,6 +229,18 @@ def choices(functions, rng):
         rows.append((summary, *four, str(four.index(name))))
     rng.shuffle(rows)
     return [("summary", *(f"choice{n}" for n in range(4)), "label"), *rows]
+
+
+def titles(functions, rng):
+    """Which sentence describes the function of that name?"""
+    named = {}
+    for f in functions:
+        if len(f.name) > 3 and f.name[0] != "_" and 30 <= len(f.summary) <= 200:
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f.name).replace("_", " ")
+            named.setdefault(words, f.summary)
+    rows = list({text: name for name, text in named.items()}.items())
+    rng.shuffle(rows)
+    return [("text", "positive"), *((name, text) for text, name in rows)]
 
 
 def tags(functions, rng):

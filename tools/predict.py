@@ -18,8 +18,8 @@ from absl import flags
 from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
-from albert_tf.errors import UsageError
-from albert_tf.heads import HEADS
+from albert_tf.errors import UsageError, require
+from albert_tf.heads import HEADS, VECTORS
 from albert_tf.inference.settings import BulkSettings, check_output_file
 from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remembered
@@ -77,6 +77,8 @@ def main() -> None:
     from albert_tf.inference.predictor import find_task
 
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    expected = f"model: {_MODEL.value} gives vectors, which embed writes"
+    require(HEADS[task.head].answers != VECTORS, expected)
     settings = read_settings(DataSettings, remembered(task, input_file))
     work = PredictWork(
         answers=HEADS[task.head].answers,

@@ -77,7 +77,10 @@ def accuracy_check(
         max_drop: float. Tolerated drop, in points (hundredths), of the metric by which
             fine-tuning selects models.
     """
-    name, encoded = predictor.task.selecting_metric, predictor.encoded(examples)
+    task, encoded = predictor.task, predictor.encoded(examples)
+    names = task.metric_names(examples)
+    name = task.selecting_metric
+    name = name if name in names else names[0]
     before, after = (
         predictor.metrics(examples, predictor.answers(examples, encoded, one))[name]
         for one in (None, as_forward(run, predictor.head))

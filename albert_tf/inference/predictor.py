@@ -26,6 +26,7 @@ from albert_tf.heads import (
     LABELS,
     SPANS,
     TAGS,
+    VECTORS,
     answering,
     find,
     problem_type_of,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _HEADS = answering(*FINE_TUNED)
 # The classes that load these heads, by the kind of answers.
 _CLASSES = {LABELS: "Classifier", TAGS: "TokenClassifier", SPANS: "QuestionAnswerer"}
-_CLASSES |= {CHOICES: "MultipleChoice"}
+_CLASSES |= {CHOICES: "MultipleChoice", VECTORS: "Embedder"}
 
 
 class Loadable:
@@ -401,6 +402,7 @@ def find_task(
         model = types.SimpleNamespace(
             config=checkpoint.config,
             num_labels=HEADS[head].fixed_labels or checkpoint.num_labels,
+            prompts=checkpoint.head_options.get("prompts") if same else None,
             **{name: getattr(checkpoint, name) if same else None for name in recorded},
         )
         return _task_of(model, head, name)

@@ -7,6 +7,7 @@ vector.
 from collections.abc import Mapping, Sequence
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf import features
@@ -46,11 +47,19 @@ class AlbertTextEmbedder(HeadModel):
     Returns:
         float32 vectors `[B, E]`, or `[U, K, E]`.
 
+    With a `preprocessor`, `fit` takes a tuple of lists of strings, the first, second
+    and further texts of every example, which are encoded one by one; for
+    `ContrastiveLoss`, without labels.
+
     Example:
-        >>> import albert_tf, numpy as np
-        >>> model = albert_tf.AlbertTextEmbedder(albert_tf.AlbertConfig(), dimension=64)
-        >>> model({"token_ids": np.array([[2, 13, 1, 3], [2, 45, 46, 3]])}).shape
-        TensorShape([2, 64])
+        >>> import albert_tf
+        >>> model = albert_tf.AlbertTextEmbedder.from_pretrained(
+        ...     "demo_output/pretrain/model", dimension=64)
+        >>> model.compile("adam", albert_tf.ContrastiveLoss())
+        >>> pairs = (["Is it red?", "Where is it?"], ["It is blue.", "In the house."])
+        >>> history = model.fit(pairs, verbose=0)
+        >>> model.predict(["It is red."], verbose=0).shape
+        (1, 64)
     """
 
     head = "text_embedder"
@@ -143,6 +152,18 @@ class AlbertTextEmbedder(HeadModel):
         x = x if self.projection is None else self.projection(x)
         x = x[..., : self.dimension] if self.dimension else x
         return unit_length(x) if self.normalize else x
+
+    def compute_loss(self, x=None, y=None, y_pred=None, **kwargs):
+        """Returns the loss, as in Keras, which otherwise needs labels."""
+        y = ops.zeros(ops.shape(y_pred)[:1]) if y is None else y
+        return super().compute_loss(x, y, y_pred, **kwargs)
+
+    def _encoded(self, x):
+        """Encodes the texts of an example one by one."""
+        if self.preprocessor is None or not isinstance(x, tuple):
+            return super()._encoded(x)
+        parts = [self.preprocessor.encode_texts(list(part)) for part in x]
+        return {name: np.stack([part[name] for part in parts], 1) for name in parts[0]}
 
     def get_config(self):
         names = ("pooling", "projection_size", "projection_act", "dimension", "prompts")

@@ -35,7 +35,12 @@ _DOUBLE_COST = 1024
 
 # These have a row per example; all other matrices have a row per row of tokens, whose
 # number differs between batches.
-_OF_EXAMPLES = (features.LABELS, features.PLACES, features.CHOICE_MASK)
+_OF_EXAMPLES = (
+    features.LABELS,
+    features.PLACES,
+    features.CHOICE_MASK,
+    features.TEXT_IDS,
+)
 
 
 @dataclasses.dataclass(frozen=True)

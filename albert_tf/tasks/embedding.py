@@ -5,6 +5,7 @@ text, `E` numbers of a vector.
 """
 
 import dataclasses
+import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.storage import files
 from albert_tf.tasks import metrics
 from albert_tf.tasks.embedding_files import SCORES, TEXTS, TUPLES, TextTuples, of_table
 from albert_tf.tasks.nearest import nearest, of_length_1
@@ -27,6 +29,7 @@ from albert_tf.tasks.task import (
 from albert_tf.text import inputs
 
 QUERY, PASSAGE = "query", "passage"
+EMBEDDER = "embedder"  # the value of `--answer_head`
 # Ranks beyond this count as not found.
 _MOST_RANKS = 10
 # Vectors whose cosines vary less are all the same.
@@ -58,13 +61,17 @@ class EmbeddingTask(Task):
     Attributes:
         prompts: Text before the first text of an example, "query", and before the
             others, "passage"; "" before both.
+        teacher: File of vectors (.npy), a row for each row of texts alone.
     """
 
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    teacher: str = ""
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns one row per text; a text alone has two, which dropout tells apart."""
-        texts = [t * 2 if examples.form == TEXTS else t for t in examples.texts]
+        taught = self.teacher and examples.form == TEXTS
+        twice = examples.form == TEXTS and not taught
+        texts = [row * 2 if twice else row for row in examples.texts]
         counts = np.array([len(row) for row in texts])
         both = self.prompts.get("", "")
         query, passage = (self.prompts.get(x, both) for x in (QUERY, PASSAGE))
@@ -85,6 +92,8 @@ class EmbeddingTask(Task):
         targets = {features.TEXT_IDS: ids}
         if examples.form == SCORES and examples.labels is not None:
             targets[features.LABELS] = np.array(examples.labels, np.float32)
+        if taught:
+            targets[features.LABELS] = _of_teacher(self.teacher, examples)
         lost = np.logical_or.reduceat(rows.truncated, units[:-1])
         return EncodedExamples(rows, units, targets, lost)
 
@@ -92,8 +101,9 @@ class EmbeddingTask(Task):
         """Returns cosines, and for tuples the ranks of the positives."""
         vectors = unit_vectors(outputs["logits"])
         firsts = encoded.unit_splits[:-1]
-        pairs = vectors[firsts] * vectors[firsts + 1]
-        scores = pairs.sum(-1)
+        if np.diff(encoded.unit_splits).min() < 2:
+            return VectorAnswers(vectors, np.full(len(firsts), np.nan, np.float32))
+        scores = (vectors[firsts] * vectors[firsts + 1]).sum(-1)
         if examples.form != TUPLES:
             return VectorAnswers(vectors, scores)
         ranks, best = _ranks(examples.texts, vectors, firsts)
@@ -255,6 +265,21 @@ _HIGHEST = 5.0  # of STS-B
 def unit_vectors(values: np.ndarray) -> np.ndarray:
     """Returns vectors `[R, E]` divided by their lengths, float32."""
     return of_length_1(np.asarray(values, np.float32))
+
+
+def _of_teacher(path: str, examples: TextTuples) -> np.ndarray:
+    """Returns the vectors `[N, E]` of a file for the rows of the examples."""
+    vectors = np.load(io.BytesIO(files.read_bytes(path)))
+    expected = f"teacher_vectors: {path}: expected vectors [rows, numbers]"
+    fits = vectors.ndim == 2 and vectors.dtype.kind == "f"
+    require(fits, expected, f"{vectors.dtype} {vectors.shape}", error=DataError)
+    rows = [int(name) for name in examples.ids]
+    expected = f"{examples.path}: has more rows than the vectors in {path}"
+    require(max(rows) < len(vectors), expected, error=DataError)
+    found = np.asarray(vectors[rows], np.float32)
+    expected = f"teacher_vectors: {path}: holds a vector that is not finite"
+    require(np.isfinite(found).all(), expected, error=DataError)
+    return found
 
 
 def _ranks(

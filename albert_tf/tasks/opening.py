@@ -16,12 +16,15 @@ from albert_tf.tables.columns import BLANK, REFUSE
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry
 from albert_tf.tasks.choice_files import ChoiceSource
+from albert_tf.tasks.embedding import EMBEDDER, as_embedding, embedding_task
+from albert_tf.tasks.embedding_files import TupleSource
 from albert_tf.tasks.own_files import (
     CHOICES,
     KIND_OF,
     TABLE,
     TEXTS,
     TOKENS,
+    VECTORS,
     OwnFileSettings,
     changed,
     find_kind,
@@ -77,6 +80,8 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
         )
     if settings.task != TABLE:
         task = registry.find_task(settings.task)
+        if getattr(settings, "answer_head", "") == EMBEDDER:
+            task = as_embedding(task)
 
         def read(split: str) -> Any:
             return read_split(task, settings, split, given.get(split, ""))
@@ -111,7 +116,9 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
 
     examples = {s: read(s) for s in given} or _found(_GIVEN, read)
     task = multiple_choice.choice_task(TABLE)
-    if kind != CHOICES:
+    if kind == VECTORS:
+        task = embedding_task(TABLE, form=examples.get("dev", examples["train"]).form)
+    elif kind != CHOICES:
         task, examples, written = labelled_task(settings, examples, given)
     task = dataclasses.replace(task, written=written, table=changed(settings))
     return task, examples
@@ -173,6 +180,8 @@ def _own_source(
     about = {"columns": settings, "labelled": is_labelled, "on_bad_input": policy}
     if kind == TOKENS:
         return TaggedSource(**about)
+    if kind == VECTORS:
+        return TupleSource(columns=settings, on_bad_input=policy)
     if kind == CHOICES:
         return ChoiceSource(**about, written=written)
     return TableSource(**about)

@@ -7,6 +7,7 @@ from typing import Any
 from albert_tf.errors import DataError, require
 from albert_tf.heads import CHOICES as CHOICES_HEAD
 from albert_tf.heads import LABELS, TAGS
+from albert_tf.heads import VECTORS as VECTORS_HEAD
 from albert_tf.settings import setting
 from albert_tf.storage import files
 from albert_tf.tables.class_ids import are_vectors, find_names, of_vectors, renamed
@@ -14,24 +15,26 @@ from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tasks import tagging, text_classification
 from albert_tf.tasks.choice_files import ChoiceTableSettings, has_choices
+from albert_tf.tasks.embedding_files import TupleTableSettings, has_positives
 from albert_tf.tasks.tagging_files import TaggedExamples, TaggedTableSettings, with_iob2
 from albert_tf.tasks.task import REGRESSION, Task
-from albert_tf.tasks.text_tables import LabelledTableSettings, label_key
+from albert_tf.tasks.text_tables import label_key
 
 TABLE = "table"
-TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
-KIND_OF = {LABELS: TEXTS, TAGS: TOKENS, CHOICES_HEAD: CHOICES}
+TEXTS, TOKENS, CHOICES, VECTORS = KINDS = ("texts", "tokens", "choices", "vectors")
+KIND_OF = {LABELS: TEXTS, TAGS: TOKENS, CHOICES_HEAD: CHOICES, VECTORS_HEAD: VECTORS}
 # Extensions of files with a word and its tag per line.
 _COLUMNS_OF_WORDS = (".conll", ".conll03", ".bio", ".iob", ".iob2", ".ner")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSettings):
+class OwnFileSettings(TupleTableSettings, ChoiceTableSettings, TaggedTableSettings):
     """The columns of your own files, of any kind.
 
     Attributes:
         table_kind: What the rows of your files are: texts with labels, tokens with
-            tags, or choices after a context. Default: by the columns of the file.
+            tags, choices after a context, or texts to train vectors on (pairs, pairs
+            with scores, texts alone). Default: by the columns of the file.
     """
 
     table_kind: str = setting("", choices=("", *KINDS))
@@ -51,6 +54,8 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
     layout = {**settings.layout, "header": True}
     skip = {"short_rows": "skip", "on_bad_input": "skip"}
     names = set(read_columns(path, [], **layout, **skip).names)
+    if has_positives(settings, names):
+        return VECTORS
     tags = usual_name(settings.tags_column, names) in names
     if settings.tokens_column in names and (tags or settings.text_column not in names):
         return TOKENS

@@ -15,6 +15,7 @@ from albert_tf.errors import DataError, require
 from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
+from albert_tf.tasks.embedding import EmbeddingTask, as_embedding, embedding_task
 from albert_tf.tasks.labels import match_labels, sort_labels
 from albert_tf.tasks.own_files import TABLE, OwnFileSettings
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
@@ -72,6 +73,7 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
         labels = task.labels or labels
     else:
         task = registry.find_task(name)
+        task = as_embedding(task) if head == "text_embedder" else task
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
         message = f"task: {task.name} needs a model with the head {task.head}"
         require(task.head == head or spans, f"{message}, received one with {head}")
@@ -80,6 +82,9 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
             labels, note = match_labels(labels, task, num_labels=count)
             if note:
                 logging.info("%s", note)
+    if isinstance(task, EmbeddingTask):
+        prompts = getattr(model, "prompts", None) or {}
+        task = dataclasses.replace(task, prompts=prompts)
     longest = model.config.max_position_embeddings
     length = options.get("max_seq_length") or getattr(model, "max_seq_length", None)
     options["max_seq_length"] = min(length or longest, longest)
@@ -113,6 +118,8 @@ def _own_task(
         return dataclasses.replace(task, positive_label=positive)
     if kind == TAGS:
         return tagging.tagging_task(TABLE, labels)
+    if head and kind == VECTORS:
+        return embedding_task(TABLE)
     if kind == CHOICES:
         return multiple_choice.choice_task(TABLE)
     candidates = [task for task in squad.TASKS if task.head == head]

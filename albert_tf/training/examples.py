@@ -18,12 +18,14 @@ from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS
 from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
+from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_tables import label_key
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.vectors import with_settings
 
 # The split held back from the training examples to choose a threshold.
 CALIBRATION = "calibration"
@@ -130,7 +132,8 @@ def read_task(settings: FinetuneSettings) -> Read:
         f"task: {task.name} has no training examples; it is evaluated with a model of "
         "another task",
     )
-    if settings.answer_head:
+    task = with_settings(task, settings, examples["train"])
+    if settings.answer_head and not isinstance(task, EmbeddingTask):
         require(
             HEADS[task.head].answers_spans,
             f"answer_head: only for squad1 and squad2, received task={task.name}",

@@ -5,9 +5,11 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
 from albert_tf.heads import NONE
 from albert_tf.layers.depth import check_depth
@@ -16,8 +18,9 @@ from albert_tf.optimizers.create import learning_rate_multipliers
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.labels import class_weights
-from albert_tf.training import examples, finetune_outputs, start
+from albert_tf.training import examples, finetune_outputs, start, vectors
 from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import Strategy, helper_name, is_one_of_several
@@ -105,18 +108,14 @@ def _begin(
     """Builds the model with its initial weights, and its step."""
     settings, data, begin = inputs.settings, inputs.data, inputs.start
     task = data.task
-    objective = for_task(
-        task.head,
-        task.problem_type,
-        class_weights=class_weights(settings.class_weights, task, data.train),
-        label_smoothing=settings.label_smoothing,
-    )
+    options = {}
+    if isinstance(task, EmbeddingTask):
+        options = vectors.model_arguments(settings, task, data.train)
     step = build_step(
         settings,
         strategy,
-        functools.partial(begin.make_model, task),
-        with_exits(objective, begin.config.num_hidden_layers - 1, settings.exits),
-        forward=None if settings.exits == NONE else "every_exit",
+        functools.partial(begin.make_model, task, **options),
+        functools.partial(_objective, settings, data, begin.config),
         learning_rate_multipliers=inputs.rates,
     )
     step.model.max_seq_length = task.options.max_seq_length
@@ -141,6 +140,29 @@ def _begin(
         "replace; remove it, or give another folder",
     )
     return run
+
+
+def _objective(
+    settings: FinetuneSettings,
+    data: RunExamples,
+    config: AlbertConfig,
+    model: keras.Model,
+) -> tuple[Any, Callable | None]:
+    """Returns the objective, and a function that computes the outputs it takes."""
+    task, train = data.task, data.splits["train"]
+    if isinstance(task, EmbeddingTask):
+        form = train.examples.form
+        objective, layers = vectors.make_objective(settings, form, train.encoded, model)
+        every_layer = functools.partial(model.every_layer, layers=layers)
+        return objective, every_layer if layers else None
+    objective = for_task(
+        task.head,
+        task.problem_type,
+        class_weights=class_weights(settings.class_weights, task, train.encoded),
+        label_smoothing=settings.label_smoothing,
+    )
+    objective = with_exits(objective, config.num_hidden_layers - 1, settings.exits)
+    return objective, None if settings.exits == NONE else model.every_exit
 
 
 class Finetuning(Run):

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 from albert_tf.errors import require
-from albert_tf.heads import EXIT_MODES, FROZEN, NONE
+from albert_tf.heads import EXIT_MODES, FROZEN, NONE, POOLINGS
 from albert_tf.settings import setting
+from albert_tf.tasks.embedding import EMBEDDER
 from albert_tf.tasks.opening import DataSettings
 from albert_tf.tasks.task import Recipe
 from albert_tf.text.inputs import check_max_seq_length
@@ -65,6 +66,25 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             row.
         answer_head: SQuAD: beam for the original's head of SQuAD 2.0, span for its head
             of SQuAD 1.1, which other packages use for both. Default: the original's.
+            STS-B: embedder for vectors instead of a score.
+        pooling: Vectors: mean or max over the tokens of a text, cls, or pooled for the
+            pooler's output. Default: the checkpoint's, or else the mean.
+        projection_size: Vectors: numbers after a dense layer. Default: the
+            checkpoint's, or none; with teacher_vectors of another size, theirs.
+        prompt: Vectors: text before a text, after its role, such as "query=search: ";
+            may be repeated. Roles are query for text_column, passage for the others.
+        similarity_scale: Vectors: factor of the cosines in the loss of pairs, and of
+            CoSENT.
+        both_directions: Vectors: also rank the texts for each positive.
+        score_loss: Vectors: loss of pairs with scores: cosent (their order) or mse (the
+            cosines themselves, for scores from -1 to 1).
+        embedding_dims: Vectors: also train the first numbers of each vector, such as
+            256,128,64 (Matryoshka).
+        embedding_layers: Vectors: also train the vectors after these layers, counted
+            from 1.
+        teacher_vectors: Vectors: array (.npy) that embed wrote for train_file with
+            another model, as the target of texts alone.
+        teacher_loss: Vectors: cosine or mse.
         doc_stride: SQuAD: tokens from the start of one window to the next. Default:
             128.
         max_query_length: SQuAD: tokens kept of a question. Default: 64.
@@ -139,7 +159,19 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     spm_model_file: str = setting("", group="model", common=True, identity="tokenizer")
     labels: tuple[str, ...] = setting((), group="inputs")
     many_labels: bool = setting(False, group="inputs")
-    answer_head: str = setting("", group="model", choices=("", "beam", "span"))
+    answer_head: str = setting(
+        "", group="model", choices=("", "beam", "span", EMBEDDER)
+    )
+    pooling: str = setting("", group="model", choices=("", *POOLINGS))
+    projection_size: int = setting(0, group="model", minimum=0)
+    prompt: tuple[str, ...] = setting((), group="examples", repeated=True)
+    similarity_scale: float = setting(20.0, group="training", above=0)
+    both_directions: bool = setting(False, group="training")
+    score_loss: str = setting("cosent", group="training", choices=("cosent", "mse"))
+    embedding_dims: tuple[str, ...] = setting((), group="training")
+    embedding_layers: tuple[str, ...] = setting((), group="training")
+    teacher_vectors: str = setting("", group="inputs", identity="data")
+    teacher_loss: str = setting("cosine", group="training", choices=("cosine", "mse"))
     doc_stride: int | None = setting(None, group="examples", identity="follows")
     max_query_length: int | None = setting(None, group="examples", minimum=1)
     max_answer_length: int | None = setting(None, group="outputs", minimum=1)

@@ -104,7 +104,9 @@ def _opened(
             settings.num_train_steps,
         )
         make_model = functools.partial(make_pretrainer, settings, start, config, head)
-        step = build_step(settings, strategy, make_model, objective)
+        step = build_step(
+            settings, strategy, make_model, lambda model: (objective, None)
+        )
     averages = WeightAverages(step.model, step.optimizer)
     return Pretraining(settings, folder, tokenizer, data, step, averages, draw)
 

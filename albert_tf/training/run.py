@@ -75,15 +75,15 @@ def build_step(
     settings: TrainingSettings,
     strategy: Strategy,
     make_model: Callable[[str], keras.Model],
-    objective: Any,
-    forward: str | None = None,
+    make_objective: Callable[[keras.Model], tuple[Any, Callable | None]],
     **optimizer: Any,
 ) -> TrainStep:
     """Returns the step of a run.
 
     Args:
         make_model: callable. Returns the model with a Keras dtype policy.
-        forward: str or None. Method of the model that computes the training outputs.
+        make_objective: callable. Returns the objective, and a function that computes
+            the outputs to train on, or None for the model itself.
         **optimizer: Arguments of `create_optimizer` that are not settings.
     """
     arguments = {**settings.optimizer_arguments, **optimizer}
@@ -91,6 +91,7 @@ def build_step(
         model = make_model(settings.dtype)
         adam = create_optimizer(settings.optimizer, **arguments)
     keras.utils.set_random_seed(settings.seed)
+    objective, forward = make_objective(model)
     return TrainStep(
         model,
         objective,
@@ -102,7 +103,7 @@ def build_step(
         fuse=settings.fuse_elementwise,
         depth=settings.depth,
         **({"shard_optimizer": True} if settings.shard_optimizer else {}),
-        forward=getattr(model, forward) if forward else None,
+        forward=forward,
     )
 
 

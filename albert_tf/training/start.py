@@ -110,15 +110,16 @@ class Start:
             return task
         return dataclasses.replace(task, labels=names)
 
-    def make_model(self, task: Task, dtype: str) -> keras.Model:
+    def make_model(self, task: Task, dtype: str, **options: Any) -> keras.Model:
         """Builds the model with its initial weights, for labels in the model's order.
 
-        Raises `UsageError` if it cannot have the exits that the settings ask for.
+        `options` are arguments of the model's class. Raises `UsageError` if it cannot
+        have the exits that the settings ask for.
         """
         row = find_head(task.head)
         has_count = row.has_classifier and not row.fixed_labels
         count = len(task.labels) or 1 if has_count else None  # 1 for a score
-        kwargs: dict[str, Any] = {"dtype": dtype, **self._exits(task)}
+        kwargs: dict[str, Any] = {"dtype": dtype, **self._exits(task), **options}
         if self.checkpoint is None:
             kwargs |= {} if count is None else {"num_labels": count}
             model = row.load_class()(self.config, seed=self.settings.seed, **kwargs)

@@ -136,10 +136,7 @@ def test_the_command_lines_of_the_original(given):
         (["--nouse_einsum"], "--use_einsum=False: leave it out"),
         (["--do_train=false"], "--do_train=False: finetune always trains, "),
         (["--do_predict"], "--do_predict=True: finetune always trains"),
-        (
-            ["--do_train", "--nodo_eval"],
-            "--do_eval=False: finetune always trains, eval",
-        ),
+        (["--nodo_eval"], "--do_eval=False: finetune always trains, eval"),
     ],
 )
 def test_what_has_no_counterpart_says_what_to_use(arguments, message):

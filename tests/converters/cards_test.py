@@ -86,10 +86,7 @@ def test_the_whole_card():
             "124,000 steps of 4,096 packed rows of at most 128 tokens, then 1,000 steps"
             " of 96 packed rows of at most 512 tokens; objective",
         ),
-        (
-            {"packing": False},
-            "125,000 steps of 4,096 examples of at most 512 tokens; o",
-        ),
+        ({"packing": False}, "125,000 steps of 4,096 examples of at most 512 tokens;"),
         ({"ema_decay": 0.99}, "decay 0.99; this model has the last we"),
         (
             {"metrics": [METRICS[2] | {"ema_loss": 3.5, "ema_mlm_accuracy": 0.25}]},

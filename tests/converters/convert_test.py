@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import shutil
 import tarfile
 
@@ -16,10 +15,8 @@ from albert_tf.storage import hubs
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.commands import run_command
 from tests.openings import count_openings
-from tests.tiny import CONFIG, SPIECE
+from tests.tiny import CONFIG, GOLDEN, SPIECE
 
-ROOT = pathlib.Path(__file__).parents[2]
-GOLDEN = ROOT / "tests/golden"
 BASE = GOLDEN / "tf1_tiny/base"
 HF = GOLDEN / "hf_tiny/AlbertForPreTraining"
 PARTS = ["embeddings", "projection", *(f"layer {i}" for i in range(1, 5)), "pooler"]

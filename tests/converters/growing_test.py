@@ -51,8 +51,7 @@ def grown(small, **changes):
     ],
 )
 def test_first_layers_compute_what_they_did(small, changes):
-    config = SMALL.replace(**small)
-    model, larger = grown(config, **changes)
+    model, larger = grown(SMALL.replace(**small), **changes)
     assert not larger.untrained_weights
     before, after = hidden_states(model), hidden_states(larger)
     assert len(after) == 1 + len(larger.config.layer_table())

@@ -35,10 +35,7 @@ GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 2}
 VARIANTS = {
     "base": ({}, "albert_tf huggingface tf1"),
     "BERT": ({"sharing": "none", **E_IS_D}, "albert_tf huggingface tf1"),
-    "ALBERT like BERT": (
-        {"sharing": "none", **E_IS_D, "family": "albert"},
-        "huggingface",
-    ),
+    "like BERT": ({"sharing": "none", **E_IS_D, "family": "albert"}, "huggingface"),
     "groups": ({**GROUPS, "inner_group_num": 2}, "tf1"),
     "uneven groups": ({"num_hidden_layers": 5, "num_hidden_groups": 3}, "tf1"),
     "E = D": (E_IS_D, "tf1"),
@@ -118,6 +115,12 @@ def test_huggingface_gets_the_masked_lm_of_a_model_of_spans(tmp_path):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
+OTHERS = ("tf1", "keras_hub")
+ALWAYS = {**E_IS_D, "embedding_projection": "always"}
+UNEQUAL = "embedding_projection=False, received True"
+LM = {"head": "masked_lm", "sharing": "none"}
+ROBERTA = {**LM, **E_IS_D, "family": "roberta", "position_offset": 2}
+ELECTRA = {**LM, "family": "electra", "hidden_act": "gelu"}
 BEAM = {"head": "beam_question_answering", "start_n_top": 2, "end_n_top": 3}
 EXITS = {"head": "text_classifier", "num_exits": 1}
 
@@ -144,8 +147,24 @@ EXITS = {"head": "text_classifier", "num_exits": 1}
         ("keras_hub", {"share_layer_norm": False}, "share_layer_norm=False"),
         ("tf1", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
         ("tf1", {"sharing": "ffn"}, "sharing='ffn'"),
-        ("tf1", {**E_IS_D, "embedding_projection": "always"}, "no projection"),
+        ("tf1", ALWAYS, "no projection"),
         ("tf1", {"num_hidden_layers": 22, "num_hidden_groups": 22}, "another of 22 gr"),
+        # Hugging Face has no layers in groups of other families.
+        ("huggingface", ROBERTA | {"sharing": "all"}, "received 'all' and 1"),
+        ("huggingface", ROBERTA | {"sharing": "attention"}, "received 'attention' and"),
+        ("huggingface", ELECTRA | {"sharing": "ffn"}, "received 'ffn' and 1"),
+        ("huggingface", ROBERTA | {"inner_group_num": 2}, "num, received 'none' and 2"),
+        ("huggingface", ROBERTA | {"embedding_size": 6}, UNEQUAL),
+        ("huggingface", ELECTRA | ALWAYS, UNEQUAL),
+        ("huggingface", ROBERTA | {"head": "pretraining"}, "no Roberta with a head"),
+        ("huggingface", ELECTRA | {"head": "pretraining"}, "no Electra with a head"),
+        ("huggingface", {"head": "discriminator"}, "no Albert with a head like discr"),
+        *((format, ROBERTA, f"{format}.* famil.*roberta") for format in OTHERS),
+        ("keras_hub", ELECTRA, "keras_hub.* famil.*electra"),
+        ("tf1", ELECTRA | {"head": "text_classifier"}, "the encoder.*received 'text_"),
+        ("tf1", ELECTRA | {"hidden_act": "gelu_new"}, "hidden_act='gelu_new'"),
+        ("tf1", ELECTRA | {"sharing": "all"}, "received 'all' and 1"),
+        ("tf1", ELECTRA | ALWAYS, "no projection where E = D"),
     ],
 )
 def test_what_a_format_cannot_express(format, changes, message, tmp_path):

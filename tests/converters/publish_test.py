@@ -47,8 +47,7 @@ def test_the_card_of_the_run_is_kept_as_long_as_its_weights_are(run):
 
 
 def test_the_license_of_a_card_is_kept(run, tmp_path):
-    model = albert_tf.from_pretrained(run)
-    model.save_pretrained(tmp_path / "model")
+    albert_tf.from_pretrained(run).save_pretrained(tmp_path / "model")
     front = "---\nlicense: apache-2.0\nlibrary_name: other\n---\n"
     (tmp_path / "model/README.md").write_text(front + CARD)
     text = card_of(albert_tf.from_pretrained(tmp_path / "model"))
@@ -62,7 +61,6 @@ def test_the_license_of_a_card_is_kept(run, tmp_path):
         ({"push_to": "owner/name"}, "push_to: expected hf://owner/name"),
         ({"push_to": "hf://owner/name@main"}, "push_to: expected hf://owner/name"),
         ({"push_to": "kaggle://a/b/keras/c"}, "push_to: expected hf://owner/name"),
-        ({"format": "keras_hub"}, "push_to: format must be one of albert_tf, hugg"),
         ({"format": "tf1"}, "push_to: format must be one of albert_tf, hugg"),
         ({"path": "gs://bucket/model"}, "push_to: needs a folder on this machine"),
     ],

@@ -136,10 +136,7 @@ def test_read_and_written_bit_for_bit(kind, tmp_path):
     assert len(report.matched) == count
     assert max(v["reload"] for v in report.outputs.values()) == 0
     assert ("generator/logits" in report.outputs) == (len(heads) == 2)
-    back = stored_tensors(tmp_path / "back" / tf1.PREFIX)
-    assert back.keys() == values.keys()
-    for name, value in values.items():
-        np.testing.assert_array_equal(back[name], value, err_msg=name)
+    np.testing.assert_equal(stored_tensors(tmp_path / "back" / tf1.PREFIX), values)
 
 
 def test_heads_and_dropout_are_kept_next_to_what_the_original_stores(tmp_path):
@@ -148,11 +145,9 @@ def test_heads_and_dropout_are_kept_next_to_what_the_original_stores(tmp_path):
     albert_tf.save_pretrained(model, tmp_path / "ours")
     report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "tf1")
     assert any("computes with 1 heads" in note for note in report.notes)
-    again = albert_tf.from_pretrained(tmp_path / "m")
-    assert again.config == model.config
+    assert albert_tf.from_pretrained(tmp_path / "m").config == model.config
     os.remove(tmp_path / "m/electra_config.json")
-    guessed = albert_tf.from_pretrained(tmp_path / "m").config
-    assert guessed.num_attention_heads == 1
+    assert albert_tf.from_pretrained(tmp_path / "m").config.num_attention_heads == 1
     given = albert_tf.from_pretrained(tmp_path / "m", config=model.config)
     assert given.config == model.config
     assert_same_weights(given, model)
@@ -189,25 +184,6 @@ def test_a_format_for_one_net_says_what_it_leaves_out(tmp_path):
         tmp_path / "m", tmp_path / "g", "huggingface", head="masked_lm"
     )
     assert report.notes == [] and report.head == "masked_lm"
-
-
-@pytest.mark.parametrize(
-    ("head", "changes", "message"),
-    [
-        ("text_classifier", {}, "a masked_lm and the encoder.*received 'text_"),
-        ("discriminator", {"hidden_act": "gelu_new"}, "hidden_act='gelu_new'"),
-        ("discriminator", {"sharing": "all"}, "received 'all' and 1"),
-        (
-            "discriminator",
-            {"embedding_size": 12, "embedding_projection": "always"},
-            "no projection where E = D",
-        ),
-    ],
-)
-def test_what_the_original_cannot_hold(head, changes, message, tmp_path):
-    model = make_model(head, **vars(CONFIG.replace(**changes)))
-    with pytest.raises(UsageError, match=message):
-        albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import re
 import shutil
 import tarfile
@@ -18,9 +17,8 @@ from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
 from albert_tf.objectives.terms import cross_entropy
 from tests import tiny
 from tests.tf1_weights import golden_batch, save_tensors, stored_tensors
-from tests.tiny import assert_same_weights, randomize
+from tests.tiny import GOLDEN, assert_same_weights, randomize
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
 CLASSIFIER = GOLDEN / "tf1_finetune/classifier3"
 SQUAD_2 = GOLDEN / "tf1_finetune/squad_v2"
@@ -241,10 +239,8 @@ def test_written_like_the_original_writes(prefix, tmp_path):
     model = albert_tf.from_pretrained(prefix, config=ORIGINAL)
     albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
     ours, theirs = stored_tensors(tmp_path / "m" / tf1.PREFIX), stored_tensors(prefix)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert ours[name].dtype == value.dtype
-        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+    np.testing.assert_equal(ours, theirs)
+    assert all(ours[name].dtype == value.dtype for name, value in theirs.items())
     config = json.loads((tmp_path / "m/albert_config.json").read_text())
     original = json.loads((BASE / "albert_config.json").read_text())
     assert config == {k: v for k, v in original.items() if k != "down_scale_factor"}

@@ -20,13 +20,18 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer_json import to_json
 from albert_tf.text.train import train_tokenizer
 from tests.text.kinds import SENTENCEPIECE, WORDPIECE, bpe
-from tests.tiny import CONFIG, GOLDEN, SPIECE, make_model
+from tests.text.kinds import TEXTS as STRINGS
+from tests.tiny import CONFIG, SPIECE, TEXT, make_model
+
+PROSE = TEXT.read_text().splitlines()
+
+# Formats that store an encoder without a head.
+BARE = [name for name in FORMATS if name != "sentence_transformers"]
 
 
 @pytest.fixture(scope="module")
 def foreign():
-    lines = (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
-    return train_tokenizer(lines, vocab_size=300, progress=False)
+    return train_tokenizer(PROSE, vocab_size=300, progress=False)
 
 
 def _checkpoint(options=None, tokenizer=SPIECE):
@@ -85,7 +90,7 @@ def model():
     return AlbertBackbone(CONFIG, seed=1)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", BARE)
 def test_every_format_keeps_case_and_accents(tmp_path, model, format):
     options = {"do_lower_case": False, "keep_accents": True, "digit_comma_rule": True}
     path = tmp_path / "m"
@@ -106,7 +111,7 @@ def test_every_format_keeps_case_and_accents(tmp_path, model, format):
 @pytest.mark.parametrize("kind", WORDPIECE)
 def test_wordpiece_in_every_format_but_keras_hub_s(tmp_path, model, kind):
     tokenizer = WORDPIECE[kind]
-    for format in set(FORMATS) - {"keras_hub"}:
+    for format in set(BARE) - {"keras_hub"}:
         path = tmp_path / format
         load.save_pretrained(model, path, format, tokenizer=tokenizer)
         for found in (load.load_tokenizer(path), load_tokenizer(path)):
@@ -116,8 +121,7 @@ def test_wordpiece_in_every_format_but_keras_hub_s(tmp_path, model, kind):
         assert written["strip_accents"] is not tokenizer.keep_accents
     with pytest.raises(UsageError, match="a file .* only, received WordPieceTok"):
         load.save_pretrained(model, tmp_path / "k", "keras_hub", tokenizer=tokenizer)
-    preprocessor = Preprocessor(tokenizer, 9)
-    preprocessor.save_assets(str(tmp_path))
+    Preprocessor(tokenizer, 9).save_assets(str(tmp_path))
     again = Preprocessor.load_assets(str(tmp_path))
     assert again.tokenizer.get_config() == tokenizer.get_config()
     assert again.tokenizer.sha256 == tokenizer.sha256
@@ -143,12 +147,7 @@ def test_a_null_option_is_the_default():
     assert not choose_tokenizer(checkpoint, do_lower_case=False).do_lower_case
 
 
-STRINGS = [
-    item["text"]
-    for item in json.loads((GOLDEN / "tokenization/strings.json").read_text())
-]
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-PROSE = (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
 TEXTS = [
     "ΟΔΥΣΣΕΥΣ ΟΔΟΣ, ΣΑΣ. Σ",  # final sigma
     "In 1990, 1,000,000 of 10,000 people; 9, 8,7",
@@ -166,8 +165,7 @@ TEXTS = [
 
 def pair(**options):
     ours = AlbertTokenizer(SPIECE, **options)
-    text = json.dumps(to_json(ours))
-    return ours, tokenizers.Tokenizer.from_str(text)
+    return ours, tokenizers.Tokenizer.from_str(json.dumps(to_json(ours)))
 
 
 @pytest.fixture(scope="module")
@@ -203,8 +201,7 @@ def test_special_pieces_in_the_text_are_special(tokenizer_pair):
     """Fill-mask pipelines need it; ours wants them to be named."""
     ours, theirs = tokenizer_pair
     for text in ("The cat is so [MASK] .", "[MASK].", "a [MASK] b[MASK]c [MASK]"):
-        expected = ours.encode_masked(text)
-        assert ids(theirs, text) == expected, text
+        assert ids(theirs, text) == ours.encode_masked(text), text
 
 
 @pytest.mark.parametrize(
@@ -226,16 +223,6 @@ def test_pairs_of_an_exported_model(tmp_path, kind, num_segments):
     assert ("token_type_ids" in config["model_input_names"]) == (num_segments == 2)
     (again,) = load.load_tokenizer(tmp_path).encode_batch(["one text"])
     assert again == ours.encode("one text")
-
-
-def test_special_tokens_around(tokenizer_pair):
-    ours, theirs = tokenizer_pair
-    a, b = ours.encode("one text"), ours.encode("another")
-    encoded = theirs.encode("one text", "another")
-    cls, sep = ours.cls_id, ours.sep_id
-    assert encoded.ids == [cls, *a, sep, *b, sep]
-    assert encoded.type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    assert theirs.decode(encoded.ids) == "one text another"
 
 
 def test_the_same_tokenizer_is_made_of_the_json_alone(tmp_path, model, tokenizer_pair):

@@ -56,8 +56,7 @@ def test_workers_start_at_the_same_time(tmp_path):
 
 
 def test_a_part_whose_worker_dies_is_computed_again(tmp_path):
-    texts = [*TEXTS[:4], "die once", *TEXTS[5:]]
-    summary = answer(tmp_path, texts, num_workers=2)
+    summary = answer(tmp_path, [*TEXTS[:4], "die once", *TEXTS[5:]], num_workers=2)
     assert (tmp_path / "out.txt").read_text() == EXPECTED.replace("TEXT 4", "DIE ONCE")
     assert summary.rows == 8
     assert (tmp_path / "die once.happened").exists()
@@ -101,8 +100,7 @@ def interrupted(folder, texts=TEXTS, **settings):
 
 def test_a_changed_row_is_answered_again(tmp_path):
     interrupted(tmp_path)
-    summary = answer(tmp_path, ["other", *TEXTS[1:]])
-    assert summary.resumed == 3
+    assert answer(tmp_path, ["other", *TEXTS[1:]]).resumed == 3
     assert (tmp_path / "out.txt").read_text() == EXPECTED.replace("TEXT 0", "OTHER")
 
 
@@ -133,8 +131,7 @@ def test_parts_of_another_run_are_named_and_replaced_only_if_asked(tmp_path):
     assert "model was aaaaaaaa…" in message
     assert 'pooling was null, is "cls"' in message
     assert "layer" not in message and "--overwrite" in message
-    summary = answer(tmp_path, TEXTS, model="b" * 64, overwrite=True)
-    assert summary.resumed == 0
+    assert answer(tmp_path, TEXTS, model="b" * 64, overwrite=True).resumed == 0
     assert names(tmp_path) == ["out.txt"]
 
 
@@ -227,31 +224,25 @@ def killed(run_forked, folder, moment):
     return not done
 
 
-def test_a_killed_run_goes_on(tmp_path, run_forked):
-    for moment in (4, 9, 14):
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        assert killed(run_forked, folder, moment)
-        answer(folder, TEXTS)
-        assert (folder / "out.txt").read_text() == EXPECTED
-        assert names(folder) == ["out.txt"]
-
-
-@pytest.mark.broad
-def test_a_run_killed_at_every_moment_goes_on(tmp_path, run_forked):
-    moment, finished = 1, []
-    while killed(run_forked, tmp_path, moment):
+@pytest.mark.parametrize(
+    "moments", [(4, 9, 14), pytest.param(range(1, 99), marks=pytest.mark.broad)]
+)
+def test_a_killed_run_goes_on(tmp_path, run_forked, moments):
+    finished = []
+    for moment in moments:
+        if not killed(run_forked, tmp_path, moment):
+            assert moment > 15 and finished == [moment - 1]
+            break
         try:
             answer(tmp_path, TEXTS)
-        except UsageError as e:
-            # Only the lock was left to remove.
+        except UsageError as e:  # only the lock was left to remove
             assert "exists already" in str(e)
             finished.append(moment)
         assert (tmp_path / "out.txt").read_text() == EXPECTED
         assert names(tmp_path) == ["out.txt"]
         (tmp_path / "out.txt").unlink()
-        moment += 1
-    assert moment > 15 and finished == [moment - 1]
+    else:
+        assert not finished
 
 
 def test_indices_are_names_if_one_is(tmp_path):

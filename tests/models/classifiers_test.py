@@ -36,8 +36,7 @@ def test_multiple_choice_scores_each_choice_by_itself(tokens):
     np.testing.assert_array_equal(to_numpy(model({**both, **labels})), scores)
     for k in range(K):
         one = {"token_ids": choices[:, k : k + 1], "padding_mask": mask[:, k : k + 1]}
-        found = to_numpy(model(one))[:, 0]
-        np.testing.assert_allclose(found, scores[:, k], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(model(one))[:, 0], scores[:, k], atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "electra"])

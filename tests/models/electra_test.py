@@ -12,10 +12,9 @@ from albert_tf.config import AlbertConfig, generator_config
 from albert_tf.models.base import weight_names
 from albert_tf.models.electra import ElectraPretrainer, sample
 from albert_tf.objectives.pretraining import ELECTRA
-from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard
-from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests import tiny
+from tests.models.base_test import assert_equal_outputs
 
 B, T, P, V = 6, 11, 3, 53
 CONFIG = tiny.tiny_config(vocab_size=V, initializer_range=0.3)
@@ -124,8 +123,7 @@ def test_the_original_token_can_be_excluded():
     draws = np.linspace(0, 1 - 2**-24, 1000, dtype="float32")[None]
     never = np.full((1, 1000), 2)
     assert (sample(logits, draws).numpy() == 2).mean() > 0.99
-    found = sample(logits, draws, never=never).numpy()
-    assert set(found.ravel()) == {0, 1, 3}
+    assert set(sample(logits, draws, never=never).numpy().ravel()) == {0, 1, 3}
     batch = make_batch()
     outputs = make_model(disallow_correct=True, temperature=0.1)(batch)
     assert outputs["replaced"].numpy().sum() == batch["mask_weights"].sum()
@@ -161,8 +159,7 @@ def test_the_discriminator_does_not_train_the_generator(sharing):
     batch, model = make_batch(), make_model(sharing)
     found = gradients(model, batch, {"rtd": 1.0})
     for name, gradient in found.items():
-        reaches = not name.startswith("generator/")
-        assert (gradient is not None) == reaches, name
+        assert (gradient is None) == name.startswith("generator/"), name
     found = gradients(model, batch, {"generator": 1.0})
     for name, gradient in found.items():
         reads = name.startswith("generator/")
@@ -184,9 +181,7 @@ def test_disentangled_tables_are_a_sum():
         variable.assign(names[name])
         if name in tables:
             variable.assign_add(names[f"generator/{name}"])
-    ours, theirs = model(batch), plain(batch)
-    for name, value in ours.items():
-        np.testing.assert_allclose(value, theirs[name], atol=1e-5)
+    assert_equal_outputs(model(batch), plain(batch), atol=1e-5)
 
 
 def test_a_shared_block_is_applied_fewer_times():
@@ -240,9 +235,8 @@ def test_numbers_of_parameters():
     def count(**changes):
         # Variables get no memory: only their shapes matter.
         with keras.StatelessScope(initialize_variables=False):
-            model = ElectraPretrainer(
-                AlbertConfig(vocab_size=30522, **SMALL, **changes)
-            )
+            config = AlbertConfig(vocab_size=30522, **SMALL, **changes)
+            model = ElectraPretrainer(config)
             of = lambda model: sum(math.prod(v.shape) for v in model.weights)  # noqa: E731
             return of(model), of(model.generator)
 
@@ -286,29 +280,25 @@ def test_an_input_is_missing():
         make_model()(batch)
 
 
-@pytest.mark.slow
 def test_a_divergence_names_its_net():
-    strategy = tf.distribute.get_strategy()
-    optimizer = create_optimizer("adamw", learning_rate=1e-3, num_train_steps=60)
-    step = TrainStep(make_model(), ELECTRA, optimizer, strategy, seed=1)
-    rows = tf.data.Dataset.from_tensors(make_batch(8))
-    before = step.model.get_weights()
+    model, batch = make_model(), make_batch()
+    before = model.get_weights()
     for name, said in (
         ("generator/mlm_head/output_bias", "of generator_loss"),
         ("discriminator/prediction/bias", "of rtd_loss"),
         ("backbone/embeddings/position_embeddings", "of generator_loss and rtd_loss"),
     ):
-        step.model.set_weights(before)
-        variable = weight_names(step.model)[name]
+        model.set_weights(before)
+        variable = weight_names(model)[name]
         variable.assign(np.full(variable.shape, np.nan))
-        results = step.train(iter(distribute(strategy, lambda *_: rows)), 1)
+        sums = {"learning_rate": 0.1, **ELECTRA.sums(model(batch), batch)}
+        results = {"losses": [np.nan], "grad_norms": [0.0], **sums}
         with pytest.raises(DivergedError, match=rf"loss is nan at step 1, {said} \("):
             DivergenceGuard().on_step(0, results)
 
 
 def test_outputs_are_float32_in_bfloat16():
-    batch = make_batch()
-    half = make_model(dtype="mixed_bfloat16")(batch)
+    half = make_model(dtype="mixed_bfloat16")(make_batch())
     assert {v.dtype for v in half.values()} == {tf.float32, tf.int32}
 
 

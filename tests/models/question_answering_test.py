@@ -52,10 +52,7 @@ def test_places_that_are_masked_never_come_before_others(model, batch):
 
 
 def test_the_mask_follows_from_the_segments(model, batch):
-    given = model({**batch, "p_mask": P_MASK})
-    derived = model(batch)
-    for name, value in given.items():
-        np.testing.assert_array_equal(value, derived[name], err_msg=name)
+    """Without a padding mask, too; `tf1_test` has the original's numbers with one."""
     del batch["padding_mask"]
     model.pad_id = 0
     batch["token_ids"] = np.where(np.arange(T) < [[9], [7], [4]], batch["token_ids"], 0)

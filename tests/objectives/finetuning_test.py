@@ -173,8 +173,7 @@ def gradients(objective, outputs, batch):
     tensors = tf.nest.map_structure(tf.constant, outputs)
     with tf.GradientTape() as tape:
         tape.watch(tf.nest.flatten(tensors))
-        sums = objective.sums(tensors, batch)
-        loss = objective.loss(sums, objective.weights(batch))
+        loss = objective.loss(objective.sums(tensors, batch), objective.weights(batch))
     found = tape.gradient(loss, tf.nest.flatten(tensors))
     return float(loss), [tf.convert_to_tensor(gradient).numpy() for gradient in found]
 
@@ -230,8 +229,7 @@ def test_metrics_count_hits():
 
 def test_every_head_that_is_fine_tuned_has_an_objective():
     pretrained = {"pretraining", "masked_lm", "discriminator", "span_boundary"}
-    kinds = {head: type(for_task(head)) for head in set(HEADS) - pretrained}
-    assert kinds == {
+    assert {head: type(for_task(head)) for head in set(HEADS) - pretrained} == {
         "text_classifier": SingleLabel,
         "token_classifier": Tagging,
         "multiple_choice": Choice,
@@ -239,11 +237,9 @@ def test_every_head_that_is_fine_tuned_has_an_objective():
         "beam_question_answering": BeamSpan,
     }
     assert type(for_task("text_classifier", "regression")) is Regression
-    kind = type(for_task("text_classifier", "multi_label_classification"))
-    assert kind is MultiLabel
+    assert type(for_task("text_classifier", "multi_label_classification")) is MultiLabel
     options = {"class_weights": [1, 2], "label_smoothing": 0.1}
-    tagging = for_task("token_classifier", **options)
-    assert tagging == Tagging((1.0, 2.0), 0.1)
+    assert for_task("token_classifier", **options) == Tagging((1.0, 2.0), 0.1)
 
 
 @pytest.mark.parametrize(

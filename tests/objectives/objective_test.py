@@ -61,8 +61,7 @@ def test_means_are_those_of_the_original(outputs, batch):
 
 
 def test_a_model_may_give_the_logits_of_masks_alone(outputs, batch):
-    logits = outputs["mlm_logits"]
-    means = numbers(ROBERTA.means(ROBERTA.sums(logits, batch)))
+    means = numbers(ROBERTA.means(ROBERTA.sums(outputs["mlm_logits"], batch)))
     assert means == numbers(ROBERTA.means(ROBERTA.sums(outputs, batch)))
     expected = numbers(pretraining_loss(outputs, batch))
     assert means["loss"] == means["mlm_loss"] == expected["mlm_loss"]

@@ -5,7 +5,6 @@ The recorded run is the original's LAMB with the step counter ordered after the 
 """
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -17,8 +16,8 @@ from albert_tf.converters.tf1 import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import pretraining_loss
 from albert_tf.optimizers.create import create_optimizer
+from tests.tiny import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 RUN = GOLDEN / "tf1_train/lamb_ordered"
 START = GOLDEN / "tf1_tiny/base"
 

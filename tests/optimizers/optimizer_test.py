@@ -91,8 +91,7 @@ def test_zero_gradient_and_zero_weight_stay_finite():
 
 def test_an_infinite_gradient_is_loud():
     variables = [keras.Variable(np.ones(2, "f"), name=n) for n in ("kernel", "other")]
-    optimizer = AdamW(0.1)
-    optimizer.apply([tf.constant([1.0, np.inf]), tf.ones(2)], variables)
+    AdamW(0.1).apply([tf.constant([1.0, np.inf]), tf.ones(2)], variables)
     assert np.isnan(variables[1].numpy()).all()
 
 

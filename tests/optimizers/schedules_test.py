@@ -3,7 +3,6 @@
 import functools
 import itertools
 import json
-import pathlib
 
 import keras
 import numpy as np
@@ -14,8 +13,8 @@ from albert_tf.optimizers.arguments import SCHEDULES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.optimizers.schedules import DECAYS as ALL
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay, WarmupTrapezoid
+from tests.tiny import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_train/lamb_ordered"
 PEAK = 0.3
 STEPS = {"learning_rate": 0.1, "num_train_steps": 20, "num_warmup_steps": 4}
 DECAYS = {name: kind for name, kind in ALL.items() if name != "original"}
@@ -59,7 +58,7 @@ def test_trapezoid_decays_over_the_given_steps(decay):
 
 
 def test_equals_the_rates_the_original_logged():
-    log = json.loads((GOLDEN / "log.json").read_text())
+    log = json.loads((GOLDEN / "tf1_train/lamb_ordered/log.json").read_text())
     names = ("num_train_steps", "num_warmup_steps", "poly_power")
     options = {name: log[name] for name in names}
     schedule = WarmupPolynomialDecay(log["init_lr"], **options)

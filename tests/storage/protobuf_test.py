@@ -2,7 +2,6 @@
 
 import pytest
 from google.protobuf import descriptor_pb2, wrappers_pb2
-from tensorflow.core.framework import tensor_shape_pb2
 
 from albert_tf.storage import protobuf
 
@@ -19,13 +18,6 @@ def test_delimited_fields(content):
     message = protobuf.delimited(1, content.encode())
     assert descriptor_pb2.FileDescriptorProto.FromString(message).name == content
     assert list(protobuf.fields(message)) == [(1, content.encode())]
-
-
-def test_embedded_messages():
-    shape = tensor_shape_pb2.TensorShapeProto(dim=[{"size": 300, "name": "B"}, {}])
-    (first, second) = protobuf.fields(shape.SerializeToString())
-    assert dict(protobuf.fields(first[1])) == {1: 300, 2: b"B"}
-    assert second == (2, b"")
 
 
 def test_fixed_width_fields():

@@ -60,8 +60,7 @@ def test_tags_of_hugging_face(tmp_path, source):
     assert task.head == "token_classifier" and task.selecting_metric == "f1"
     assert task.labels == TAGS and examples["train"].labels == NAMES
     assert examples["dev"].labels == NAMES
-    with_ids = opening.read_split(task, settings(path), "dev", str(path))
-    assert with_ids.labels == NAMES
+    assert opening.read_split(task, settings(path), "dev", str(path)).labels == NAMES
 
 
 @pytest.mark.parametrize("feature", [{"feature": CLASS}, [CLASS]])
@@ -125,8 +124,7 @@ def test_several_classes_per_text_and_choices(tmp_path):
     task, examples = opening.open_task(settings(path, labels=("1", "2")))
     assert examples["train"].labels == [0, 1]
     task = saved_and_read(task)
-    found = opening.read_split(task, settings(path), "dev", str(path))
-    assert found.labels == [0, 1]
+    assert opening.read_split(task, settings(path), "dev", str(path)).labels == [0, 1]
 
 
 def saved_and_read(task):

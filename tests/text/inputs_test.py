@@ -39,10 +39,8 @@ def assert_same(tokenizer, texts, pairs, max_seq_length):
     second = None if pairs is None else tokenizer(tf.constant(pairs))
     join = tf.function(inputs_graph.join_segments)
     actual = join(tokenizer, tokenizer(tf.constant(texts)), second, max_seq_length)
-    assert actual.keys() == expected.keys()
-    for name in expected:
-        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
-        assert actual[name].dtype == tf.int32
+    np.testing.assert_equal(actual, expected)
+    assert {value.dtype for value in actual.values()} == {tf.int32}
     return encoded, expected
 
 

@@ -94,8 +94,7 @@ def test_digit_comma_rule_splits_the_span():
 
 
 def test_raw_characters_stay_whole():
-    text = "the cafe\u0301."
-    assert spans(text)[-2:] == [("▁cafe", " cafe\u0301"), (".", ".")]
+    assert spans("the cafe\u0301.")[-2:] == [("▁cafe", " cafe\u0301"), (".", ".")]
     assert spans("x ½") == [("▁x", "x"), ("▁1", " ½"), ("<unk>", "½"), ("2", "½")]
     places = [("▁hello", "  \n hello"), ("▁world", " \t\n world")]
     assert spans("  \n hello \t\n world  ") == places

@@ -20,9 +20,8 @@ def preprocess(tokenizer):
 
 
 def assert_equal(one, other):
-    assert set(one) == set(other) == {"token_ids", "segment_ids", "padding_mask"}
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert set(one) == {"token_ids", "segment_ids", "padding_mask"}
+    np.testing.assert_equal({k: np.array(v) for k, v in one.items()}, other)
 
 
 def test_assets_name_nothing_outside_their_folder(preprocess, tmp_path):

@@ -1,6 +1,5 @@
 """A SentencePiece model that would end the process is refused."""
 
-import pathlib
 import random
 
 import pytest
@@ -10,8 +9,8 @@ from albert_tf.errors import DataError
 from albert_tf.storage import protobuf
 from albert_tf.text import sentencepiece
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import SPIECE
 
-MODEL = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
 TEXTS = [
     "Héllo ⅷ ﷺ wörld ① 1990, (ﬁne) «\u3000x» 한글 \0\u2581 " + "a" * 99,
     "".join(map(chr, range(32, 0xD800, 17))),
@@ -25,7 +24,7 @@ BACK = b"\x61\x01\0\0"
 
 def small(*pieces, **fields):
     """Returns the released model with 400 of its pieces, and others."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(MODEL.read_bytes())
+    proto = sentencepiece_model_pb2.ModelProto.FromString(SPIECE.read_bytes())
     del proto.pieces[400:]
     for piece in pieces:
         proto.pieces.add(piece=piece, **fields)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tokenizers
 
 from albert_tf.errors import DataError
 from albert_tf.text.added_tokens import complete
@@ -52,6 +53,23 @@ def test_other_steps_of_a_unigram_model(tmp_path):
         refuse(tmp_path, other, "json: the steps of a unigram model must be ALBERT's")
 
 
+@pytest.mark.parametrize(
+    "vocabulary, unk_id, message",
+    [
+        *(([["a", -1.0]], unk_id, "of a unigram") for unk_id in (None, "a", 1.0)),
+        ([["a", -1.0]], 10**20, "of a unigram"),
+        ([["\ud800", -1.0]], 0, "of a unigram"),
+        ([["a", 10**400]], 0, "of a unigram"),
+        ([["a", -1.0]], 7, "one piece for the unknown"),
+        ([["<unk>", -1.0], ["a", -2.0]], 0, "none of its 2 tokens is <pad>"),
+    ],
+)
+def test_a_damaged_unigram_file(tmp_path, vocabulary, unk_id, message):
+    content = unigram([], [SPLIT, SPACE], vocab=vocabulary, unk_id=unk_id)
+    content |= {"added_tokens": [], "normalizer": None}
+    refuse(tmp_path, content, f"tokenizer.json: .*{message}")
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_ids_that_are_not_in_order(tmp_path, kind):
     message = "ids of its .* tokens must be 0, 1|not a tokenizer|tokens cannot be read"
@@ -75,6 +93,15 @@ def test_steps_without_bound(tmp_path):
         {"model": content["model"] | {"end_of_word_suffix": long}},
     ):
         refuse(tmp_path, content | change, "steps of byte-level BPE must be of")
+
+
+def test_files_that_are_no_byte_level_bpe(tmp_path):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0}, "<unk>"))
+    lacking = json.loads(kinds.BPE) | {"added_tokens": []}
+    lacking["model"]["vocab"]["[MASQ]"] = lacking["model"]["vocab"].pop("[MASK]")
+    refuse(tmp_path, {}, "tokenizer.json: not a tokenizer.json")
+    refuse(tmp_path, json.loads(words.to_str()), "byte-level BPE, .* WordLevel")
+    refuse(tmp_path, lacking, r"of its 800 tokens is \[MASK\] or <mask>$")
 
 
 def test_an_unknown_token_is_in_the_vocabulary(tmp_path):

@@ -123,10 +123,8 @@ def test_packed_evaluation_holds_what_the_unpacked_does(pattern):
             names |= {"mask_positions": count, "mask_ids": count}
             values = (tuple(batch[name][i, :size]) for name, size in names.items())
             plain.append((*values, int(batch["sentence_order_labels"][i])))
-    batches = take(
-        make(pattern, packing=True, is_training=False, global_batch_size=NUM)
-    )
-    packed = [one for batch in batches for one in unpack_batch(batch)]
+    made = take(make(pattern, packing=True, is_training=False, global_batch_size=NUM))
+    packed = [one for batch in made for one in unpack_batch(batch)]
     assert len(plain) == NUM
     assert sorted(packed) == sorted(plain)
 

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_equal
 
 from albert_tf import features
 from albert_tf.data import keyed_random
@@ -75,12 +76,6 @@ def join(batches):
     return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, name)
-
-
 def read(pattern, number, **options):
     """Reads a record as data sets do."""
     reader = ExampleReader(pattern, VOCAB, LENGTH, 5, **options)
@@ -125,8 +120,7 @@ def test_shapes_are_static(training, evaluation):
         for name, one in dataset.element_spec.items():
             width = {"mask": [5], "sentence": []}.get(name.split("_")[0], [LENGTH])
             assert one.shape == [6, *width], name
-            is_float = name.endswith("weights")
-            assert one.dtype == (tf.float32 if is_float else tf.int32)
+            assert one.dtype == (tf.float32 if name.endswith("weights") else tf.int32)
 
 
 @pytest.mark.parametrize("changes", [{"packing": True}, {"is_training": False}])
@@ -172,8 +166,7 @@ def test_evaluation_is_one_pass_with_fixed_masks(evaluation, rows):
     batches = take(evaluation)
     assert len(batches) == 7
     batch = join(batches)
-    weights = batch["sentence_order_weights"]
-    np.testing.assert_array_equal(weights, np.arange(42) < NUM)
+    np.testing.assert_array_equal(batch["sentence_order_weights"], np.arange(42) < NUM)
     for name, values in batch.items():
         assert not values[NUM:].any(), name
     config = MaskingConfig(max_predictions_per_seq=5)

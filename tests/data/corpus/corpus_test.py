@@ -17,6 +17,7 @@ from albert_tf.tables.columns import BadRows
 
 gz = functools.partial(gzip.compress, mtime=0)  # the bytes name tests
 LINES = "First one here.\nSecond one.\n\nAnother document.\nIts end.\n"
+LINE_SENTENCES = "First one here.|Second one.||Another document.|Its end."
 PARAGRAPHS = (
     "The first paragraph is wrapped\r\nby hand. It goes on here\r\nand ends.\r\n\r\n"
     "Mr. Brown is second. He is\r\nlate.\r\n\r\n\r\nA new chapter begins\r\nhere.\r\n"
@@ -53,13 +54,14 @@ def _counts(corpus):
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
     [
-        (LINES, {}, "First one here.|Second one.||Another document.|Its end."),
+        (LINES, {}, LINE_SENTENCES),
         (
             "\ufeff" + PARAGRAPHS,
             {},
             "The first paragraph is wrapped by hand.|It goes on here and ends.|"
             "Mr. Brown is second.|He is late.||A new chapter begins here.",
         ),
+        (gz(LINES.encode()), {}, LINE_SENTENCES),
         (WIKI, {}, "A fish swims.|It has fins.|Another paragraph.||C is a letter."),
         (_json(ROWS), {}, "One.|Two.|Three.||Four."),
         (DENSE + "\n\nNew.", {}, f"{DENSE_SENTENCES}||New."),
@@ -113,14 +115,7 @@ FILM = (
             70 * '{"x": 1, "text2": "no"}\n' + '{"text": "One."}\n',
             [["One."]],
             {"lines_without_text": 70},
-            "line 1: column 'text' .* must contain strings, received None",
-        ),
-        (
-            "a.jsonl",
-            '{"text": {"a": 1}}\n{"text": "One."}\n',
-            [["One."]],
-            {"lines_without_text": 1},
-            "line 1: column 'text' .--text_column. must contain strings, received {",
+            "line 1: column 'text' .--text_column. must contain strings, received None",
         ),
         (
             "a.txt",
@@ -169,11 +164,6 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.jsonl", '{"text": "broken\n{"text": "b"}\n', "looks like JSON"),
         ("a.json", '// made by me\n{"text": "b"}\n', "looks like JSON"),
         ("a.txt", '[{"text":\n "b"}]\n', "looks like JSON"),
-        (
-            "a.jsonl",
-            '{"body": "b"}\n',
-            "a.jsonl: line 1: column 'text' .* received None",
-        ),
         ("a.csv", "id,content\n1,One.\n", "no column 'text'; .*one of id, content"),
         ("a.txt", "BZh91AY&SY", "is compressed with bzip2"),
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),
@@ -225,11 +215,6 @@ def test_tfds(tmp_path, monkeypatch):
         Corpus("tfds:nothing_like_it", **place)
 
 
-def test_gzip_is_recognized_by_its_bytes(tmp_path):
-    found = Corpus(_write(tmp_path / "a.txt", gz(LINES.encode())))
-    assert _texts(found)[1] == ["Another document.", "Its end."]
-
-
 CHINESE = "我来了。\n你呢？\n\n他走了！\n好。\n"
 # A paragraph per line, with blanks around the punctuation.
 WIKITEXT = " \n = A ship = \n \n"
@@ -268,8 +253,7 @@ ARABIC = "ذهب الولد إلى البيت. ثم نام؟\nهل عاد؟ نع
 )
 def test_detection(tmp_path, texts, expected):
     for text in texts:
-        found = formats.detect_format(_write(tmp_path / "a", text))
-        assert found == expected, text
+        assert formats.detect_format(_write(tmp_path / "a", text)) == expected, text
 
 
 def test_inputs_are_read_once_and_their_format_is_logged(tmp_path, caplog):
@@ -277,8 +261,7 @@ def test_inputs_are_read_once_and_their_format_is_logged(tmp_path, caplog):
         _write(tmp_path / f"{name}.txt", text)
     with caplog.at_level("INFO", logger="absl"):
         found = Corpus(f"{tmp_path}/b.txt,{tmp_path}/*.txt")
-    logged = [record.getMessage() for record in caplog.records]
-    assert logged == [
+    assert [record.getMessage() for record in caplog.records] == [
         f"{tmp_path}/b.txt and 1 more: read as --input_format=lines (a sentence per "
         "line, an empty line between documents; 2 documents in the first 64 KiB)",
         f"{tmp_path}/c.txt: read as --input_format=paragraphs (two empty lines between "

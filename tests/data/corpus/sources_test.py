@@ -91,8 +91,7 @@ def test_a_corpus_reads_its_sources(tmp_path):
     inputs = f"one={tmp_path}/[ab].txt:0.5,two={tmp_path}/c.txt:0.5"
     found = Corpus(inputs)
     assert [source.part_of for source in found.sources] == ["one", "one", "two"]
-    texts = [["It is a."], ["It is b."], ["It is c."]]
-    assert list(open_corpus(inputs)) == texts
+    assert list(open_corpus(inputs)) == [["It is a."], ["It is b."], ["It is c."]]
     message = "b.txt: must be in one source, received 'one' and 'two'"
     with pytest.raises(DataError, match=message):
         Corpus(f"one={tmp_path}/[ab].txt:0.5,two={tmp_path}/[bc].txt:0.5")

@@ -36,8 +36,7 @@ def test_shares_are_reached_within_an_example_and_everywhere_within_a_block(
         groups[name] = Group(name)
         for k, part in enumerate(source):
             lengths[f"{name}{k}"] = part
-            piece = Piece(f"{name}{k}", len(part), sum(part))
-            groups[name].pieces.append(piece)
+            groups[name].pieces.append(Piece(f"{name}{k}", len(part), sum(part)))
     total = sum(map(sum, lengths.values()))
     shares = dict(zip(groups, weights, strict=False))
     shares = {name: w / sum(shares.values()) for name, w in shares.items()}
@@ -122,19 +121,19 @@ def test_the_card_tells_the_sources_apart(tokenizer, sources):
     assert re.search(line, summary), summary
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("temperature", "share"), [(1.0, 1 / 3), (1e9, 1 / 2)])
-def test_a_temperature_evens_sizes(tokenizer, sources, temperature, share):
+def test_a_temperature_evens_sizes(tokenizer, sources):
     inputs = f"news={sources}/news.txt,web={sources}/web.txt"
-    card = _make(tokenizer, sources, inputs, source_temperature=temperature)
+    card = _make(tokenizer, sources, inputs, source_temperature=2.0)
     news = card["sources"]["news"]
-    assert abs(news["share_wanted"] - share) < 0.02
+    assert abs(news["share_wanted"] - 1 / (1 + 2**0.5)) < 0.02
     assert abs(news["share_reached"] - news["share_wanted"]) < 1e-3
-    assert card["settings"]["source_temperature"] == temperature
+    assert card["settings"]["source_temperature"] == 2.0
 
 
 def test_a_source_without_documents_is_named(tokenizer, sources):
     (sources / "none.txt").write_text("\n\n")
+    for name in ("news", "web"):
+        (sources / f"{name}.txt").write_text(PROSE[:9000])
     inputs = f"news={sources}/news.txt:0.6,web={sources}/none.txt:0.4"
     with pytest.raises(DataError, match="source 'web' gives no training example"):
         _make(tokenizer, sources, inputs)

@@ -129,8 +129,7 @@ def test_rows_are_those_of_roberta(lengths, policy, size):
     texts = [
         [[*itertools.islice(numbers, n), -1] for n in document] for document in lengths
     ]
-    expected = _fairseq_blocks(texts, size, policy == "full_sentences")
-    assert found == expected
+    assert found == _fairseq_blocks(texts, size, policy == "full_sentences")
 
 
 def _electra_segments(sentences, size, short, rng):

@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 
 from albert_tf.data.records import open_files, tfrecord
 from albert_tf.errors import DataError, UsageError
-from tests.tiny import GOLDEN
-
-ORIGINAL = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
-
 
 ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=9), min_size=1, max_size=7)
 
@@ -40,13 +36,6 @@ def test_written_files_are_read_by_tensorflow(tmp_path):
         assert records.paths == paths and records.read(range(8)) == expected
     with pytest.raises(UsageError, match=r"\[0, 8\), received 8"):
         records.read([0, 8])
-
-
-def test_reads_the_originals_file_in_any_order():
-    found = tfrecord.RecordSet(ORIGINAL)
-    expected = [r.numpy() for r in tf.data.TFRecordDataset([ORIGINAL])]
-    order = np.random.default_rng(3).permutation(len(expected))
-    assert found.read(order) == [expected[k] for k in order]
 
 
 def test_an_index_that_is_missing_or_of_another_file_is_replaced_by_a_scan(tmp_path):

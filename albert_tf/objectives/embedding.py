@@ -181,8 +181,8 @@ class AdaptiveLayer(EmbeddingObjective):
     the softmaxes of the vectors divided by 0.3. sentence-transformers draws layers for
     each step; here all of `layers` are read at each.
 
-    Outputs: a tuple of vectors, one for each of `layers`. Measures besides the ones of the
-    last layer: `final_loss`, and `layer_1_loss` and so on of the others.
+    Outputs: a tuple of vectors, one for each of `layers`. Measures in addition to the
+    last layer's: `final_loss`, and `layer_1_loss` and so on of the others.
     """
 
     objective: EmbeddingObjective

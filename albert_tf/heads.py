@@ -24,6 +24,8 @@ PROBLEM_TYPES = (
     "multi_label_classification",
     "single_label_classification",
 )
+# Roles of texts, which may have prompts.
+QUERY, PASSAGE = "query", "passage"
 # Ways of turning the states of a text's tokens into one vector.
 POOLINGS = ("mean", "cls", "pooled", "max")
 # Ways of training classifiers on every layer.
@@ -267,6 +269,18 @@ PAIRS: dict[str, Head] = {
         nets={GENERATOR: "masked_lm", MODEL: "discriminator"},
     )
 }
+
+
+def passage_role(prompts: Mapping[str, str]) -> str:
+    """Returns the role of documents among prompts, as sentence-transformers does."""
+    roles = ("document", PASSAGE, "corpus")
+    return next((role for role in roles if role in prompts), "")
+
+
+def prompts_of(prompts: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the text before a query, and the one before a document."""
+    both = prompts.get("", "")
+    return prompts.get(QUERY, both), prompts.get(passage_role(prompts), both)
 
 
 def find(name: str | None) -> Head:

@@ -68,7 +68,7 @@ def main() -> None:
     columns = dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value}
     folder = f"{_OUTPUT_FILE.value}.index"
     search.write_pairs(folder, settings.stream(_INPUT_FILE.value))
-    role = search.passages(_MODEL.value)
+    role = search.role_of_corpus(_MODEL.value)
     index = search.build_index(
         folder,
         EmbedWork(model=_MODEL.value, output_file="", role=role, **sizes),

@@ -61,14 +61,17 @@ def main() -> None:
     start.use_onednn("float32")
     # TensorFlow is imported after the checks that do not need it.
     from albert_tf.inference.files import EmbedWork, answer_rows
-    from albert_tf.inference.search import SearchWork, build_index, passages
+    from albert_tf.inference.search import SearchWork, build_index, role_of_corpus
 
     sizes = {"max_seq_length": _MAX_SEQ_LENGTH.value, "batch_size": _BATCH_SIZE.value}
     columns = dataclasses.asdict(settings)
     index = build_index(
         _INDEX_DIR.value or f"{_OUTPUT_FILE.value}.index",
         EmbedWork(
-            model=_MODEL.value, output_file="", role=passages(_MODEL.value), **sizes
+            model=_MODEL.value,
+            output_file="",
+            role=role_of_corpus(_MODEL.value),
+            **sizes,
         ),
         lambda: settings.stream(_CORPUS.value),
         columns | {"input_file": _CORPUS.value},

@@ -179,12 +179,12 @@ def make_example(
     text or more than ten lines, the shapes of their outputs. `content` is the
     manifest's.
     """
-    is_json = tokenizer.file_name.endswith(".json")
+    is_sentencepiece = tokenizer.file_name.endswith(".model")
     return fill(
         EXAMPLE,
         format=runtime.name,
         needs=runtime.example_needs,
-        library="sentencepiece" + ", tokenizers" * is_json,
+        library="sentencepiece" + ", tokenizers" * (not is_sentencepiece),
         length=content["max_seq_length"],
         has_choices=graph.head.input_rank == 3,
         inputs=graph.inputs,

@@ -108,6 +108,7 @@ def make_signatures(
     }
     if head.name == "text_embedder":
         del signatures["pair"]  # its vectors belong to single texts
+        signatures["serving_default"] = embeddings["embed"]  # with its prompt
     if elastic is not None:
         by_depth = _classifier(model, names, elastic)
         signatures |= _elastic_signatures(elastic, text_inputs, by_depth)

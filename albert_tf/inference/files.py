@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -165,11 +165,43 @@ def answer_rows(
     recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
     del recorded["output_file"]
     recorded |= {"command": type(work).__name__, **(settings or {})}
+    beside, texts = formats.record_of(output.path), TextsDigest()
+    if output.ending == "npy":
+        source = dataclasses.replace(source, portions=texts.of(source.portions))
+        if overwrite and files.exists(beside):
+            files.remove(beside)
     progress = answer_file(work, source, output, recorded, bulk, overwrite)
     if output.ending == "npy":
         record = {name: recorded[name] for name in formats.RECORDED}
+        record["texts"] = texts.value()
         files.write_text(formats.record_of(output.path), files.to_json(record))
     return progress
+
+
+class TextsDigest:
+    """A digest of texts, whatever the portions in which they are read."""
+
+    def __init__(self):
+        self._sha256 = hashlib.sha256()
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Adds texts."""
+        for text in texts:
+            self._sha256.update(text.encode("utf-8", "surrogatepass") + b"\0")
+
+    def of(self, portions: Callable) -> Callable:
+        """Returns portions whose texts are added when they are read."""
+
+        def added(size: int | None) -> Iterator[Any]:
+            for part in portions(size):
+                self.add(part.texts)
+                yield part
+
+        return added
+
+    def value(self) -> str:
+        """Returns the digest."""
+        return self._sha256.hexdigest()
 
 
 def answer_file(

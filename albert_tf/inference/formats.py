@@ -171,10 +171,11 @@ def rows_of(output: Output, job: Job, rows: Sequence[Mapping[str, Any]]) -> Part
     if output.ending == "parquet":
         return Part(_table_of_rows(rows[0], rows), about)
     if output.ending == "jsonl":
-        return Part(_lines(rows, False).encode(), about)
+        return Part(_lines(rows, False).encode("utf-8", "replace"), about)
     table = [[str(value) for value in row.values()] for row in rows]
     header = [] if job.first else [list(rows[0])]
-    return Part(table_text(header + table, _DELIMITERS[output.ending]).encode(), about)
+    text = table_text(header + table, _DELIMITERS[output.ending])
+    return Part(text.encode("utf-8", "replace"), about)
 
 
 def record_of(path: str) -> str:

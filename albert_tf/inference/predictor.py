@@ -115,7 +115,7 @@ class Loadable:
         # answer.
         for name in model.untrained_weights:
             part = name.partition("/")[0]
-            trained = part not in find(head).parts
+            trained = not find(head).owns(name)
             require(trained, f"{path}: has no trained {part} ({name} is missing)")
         return cls(model, tokenizer, **kwargs)
 

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -18,12 +17,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albert_tf.converters.detect import open_checkpoint
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, require
+from albert_tf.heads import QUERY, passage_role
 from albert_tf.inference import formats
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.files import (
     EmbedWork,
     RowWork,
+    TextsDigest,
     answer_rows,
     model_digest,
 )
@@ -31,12 +32,14 @@ from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part
 from albert_tf.jobs.run import Job, OnRows
 from albert_tf.storage import files
-from albert_tf.tasks.embedding import PASSAGE, QUERY
+from albert_tf.tasks.embedding import load_vectors
 from albert_tf.tasks.nearest import nearest
 from albert_tf.tasks.task import Portions
 from albert_tf.tasks.text_tables import TextTable
 
-_VECTORS, _TEXTS, _RECORD = "vectors.npy", "texts.db", "index.json"
+_VECTORS, _TEXTS, _PAIRS, _RECORD = "vectors.npy", "texts.db", "pairs.db", "index.json"
+# What is recorded about the vectors besides their model, and decides about queries.
+_HOW = ("layer", "pooling", "dimension", "max_seq_length")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +49,14 @@ class Index:
     Attributes:
         folder: str. Local folder of the index.
         vectors: str. Path of the vectors, inside the folder or given by the user.
+        digest: str. Digest of the model, the ids and the texts.
+        how: dict. How the vectors were made, by the names of `_HOW`.
     """
 
     folder: str
     vectors: str
+    digest: str
+    how: Mapping[str, Any]
 
     def rows(self, numbers: Sequence[int]) -> list[tuple[str, str]]:
         """Returns ids and texts of the corpus, in the order of the numbers."""
@@ -58,12 +65,17 @@ class Index:
             return [database.execute(ask, (int(n),)).fetchone() for n in numbers]
 
     def remove(self) -> None:
-        """Removes the folder."""
-        shutil.rmtree(self.folder)
+        """Removes the folder, unless it holds other files."""
+        own = (_VECTORS, formats.record_of(_VECTORS), _TEXTS, _PAIRS, _RECORD)
+        for path in (os.path.join(self.folder, name) for name in own):
+            if os.path.exists(path):
+                os.remove(path)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
 
     def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns cosines and numbers of the nearest texts, each `[Q, k]`."""
-        vectors = np.load(self.vectors, mmap_mode="r")
+        vectors = load_vectors(self.vectors)
         expected = f"{self.vectors}: expected vectors of {queries.shape[1]} numbers"
         require(vectors.shape[1] == queries.shape[1], expected, vectors.shape[1])
         try:
@@ -90,81 +102,105 @@ def build_index(
 
     Raises:
         UsageError: If the folder holds the index of another model or corpus, or the
-            vectors belong to another model.
+            vectors belong to others.
         DataError: If the corpus cannot be used, or has two texts of one id.
     """
-    expected = "index_dir: expected a folder on this machine, whose files are mapped"
-    require(not files.is_remote(folder), f"{expected} into memory, received {folder}")
-    os.makedirs(folder, exist_ok=True)
-    count, digest = _write_texts(folder, open_corpus())
-    how = dataclasses.asdict(work) | {"model": model_digest(work.model)}
-    record = {name: how[name] for name in formats.RECORDED} | {"texts": digest}
-    path = os.path.join(folder, _RECORD)
-    if files.exists(path) and files.read_json(path) != record:
-        raise UsageError(
-            f"index_dir: {folder} holds the index of another model or corpus; remove "
-            "it, or give another folder"
-        )
-    if vectors:
-        _check_vectors(vectors, record, count)
-    else:
-        files.write_text(path, files.to_json(record))
+    make_folder(folder)
+    model, path = model_digest(work.model), os.path.join(folder, _RECORD)
+    how = {name: getattr(work, name) for name in _HOW}
+    with _new_database(folder, _TEXTS) as database:
+        count, ids, texts = _write_texts(database, open_corpus())
+        if vectors:
+            how = _how_made(vectors, model, count, texts)
+        record = {"model": model, "role": work.role, "ids": ids, "texts": texts, **how}
+        message = f"{folder}: holds the index of another model or corpus; remove it, "
+        same = not files.exists(path) or files.read_json(path) == record
+        require(same, f"{message}or name another folder")
+    files.write_text(path, files.to_json(record))
+    if not vectors:
         vectors = os.path.join(folder, _VECTORS)
         if not files.exists(vectors):
             embed = dataclasses.replace(work, output_file=vectors)
             answer_rows(embed, open_corpus, settings, bulk)
-    return Index(folder, vectors)
+    digest = hashlib.sha256(files.to_json(record).encode()).hexdigest()
+    return Index(folder, vectors, digest, how)
 
 
-def passages(model: str) -> str:
-    """Returns the role of a corpus: "passage" if the model has a prompt for it."""
+def make_folder(folder: str) -> None:
+    """Makes the folder of an index, whose files are mapped into memory."""
+    expected = "index: expected a folder on this machine, received"
+    require(not files.is_remote(folder), f"{expected} {folder}")
+    os.makedirs(folder, exist_ok=True)
+
+
+def role_of_corpus(model: str) -> str:
+    """Returns the role of the texts of a corpus among the prompts of a model."""
     with open_checkpoint(model) as checkpoint:
-        prompts = checkpoint.head_options.get("prompts") or {}
-    return PASSAGE if PASSAGE in prompts else ""
+        return passage_role(checkpoint.head_options.get("prompts") or {})
 
 
-def _check_vectors(path: str, record: Mapping[str, Any], count: int) -> None:
+def _how_made(path: str, model: str, count: int, texts: str) -> dict[str, Any]:
+    """Reads the record of a file of vectors, and checks that they fit."""
     beside = formats.record_of(path)
     require(
         files.exists(beside),
         f"corpus_vectors: {path} has no {os.path.basename(beside)} next to it, which "
         "embed writes: the model of the vectors is unknown",
     )
-    for name, value in files.read_json(beside).items():
-        expected = f"corpus_vectors: {path} was made with another {name}; expected "
-        require(
-            record.get(name, value) == value, f"{expected}{record.get(name)!r}", value
-        )
-    rows = len(np.load(path, mmap_mode="r"))
+    record = files.read_json(beside)
+    for name, value in (("model", model), ("texts", texts)):
+        expected = f"corpus_vectors: {path} was made with other {name}"
+        require(record.get(name) == value, expected)
+    rows = len(load_vectors(path))
     expected = (
         f"corpus_vectors: {path} has {rows:,} vectors, the corpus {count:,} texts"
     )
     require(rows == count, expected)
+    return {name: record.get(name) for name in _HOW}
 
 
-def _database(folder: str) -> sqlite3.Connection:
-    return sqlite3.connect(os.path.join(folder, _TEXTS))
+def _database(folder: str, name: str = _TEXTS) -> sqlite3.Connection:
+    return sqlite3.connect(os.path.join(folder, name))
 
 
-def _write_texts(folder: str, corpus: Portions) -> tuple[int, str]:
-    """Writes the database; returns the number of texts, and a digest of them all."""
-    sha256, count = hashlib.sha256(), 0
-    with contextlib.closing(_database(folder)) as database, database:
-        database.execute("DROP TABLE IF EXISTS texts")
-        columns = "number INTEGER PRIMARY KEY, id TEXT UNIQUE, text TEXT"
-        database.execute(f"CREATE TABLE texts ({columns})")
-        for part in corpus.portions(4096):
-            for name, text in zip(part.ids, part.texts, strict=True):
-                sha256.update(f"{name}\0{text}\0".encode("utf-8", "surrogatepass"))
-                row = (count, name, text.encode("utf-8", "replace").decode())
-                try:
-                    database.execute("INSERT INTO texts VALUES (?, ?, ?)", row)
-                except sqlite3.IntegrityError:
-                    raise DataError(
-                        f"{part.path}: the id {name!r:.80} occurs twice"
-                    ) from None
-                count += 1
-    return count, sha256.hexdigest()
+@contextlib.contextmanager
+def _new_database(folder: str, name: str) -> Iterator[sqlite3.Connection]:
+    """Yields an empty database, which at the end replaces the one of that name."""
+    partial = f"{name}.{os.getpid()}"
+    path = os.path.join(folder, partial)
+    try:
+        with contextlib.closing(_database(folder, partial)) as database, database:
+            yield database
+        os.replace(path, os.path.join(folder, name))
+    finally:
+        if os.path.exists(path):
+            os.remove(path)
+
+
+def _stored(text: str) -> str:
+    """Returns a text as it is stored: halves of characters become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _write_texts(
+    database: sqlite3.Connection, corpus: Portions
+) -> tuple[int, str, str]:
+    """Writes a corpus; returns the number of texts, and digests of ids and texts."""
+    ids, texts, count = hashlib.sha256(), TextsDigest(), 0
+    columns = "number INTEGER PRIMARY KEY, id TEXT UNIQUE, text TEXT"
+    database.execute(f"CREATE TABLE texts ({columns})")
+    for part in corpus.portions(4096):
+        texts.add(part.texts)
+        for name, text in zip(part.ids, part.texts, strict=True):
+            ids.update(f"{_stored(name)}\0".encode())
+            row = (count, _stored(name), _stored(text))
+            try:
+                database.execute("INSERT INTO texts VALUES (?, ?, ?)", row)
+            except sqlite3.IntegrityError:
+                message = f"{part.path}: the id {name!r:.80} occurs twice"
+                raise DataError(message) from None
+            count += 1
+    return count, ids.hexdigest(), texts.value()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,25 +210,24 @@ class SearchWork(RowWork):
     Attributes:
         index: `Index`.
         k: Number of texts.
-        layer, pooling, dimension: See `Embedder`.
     """
 
     answers: ClassVar[str] = formats.RANKED
     index: Index
     k: int = 10
-    layer: int = -1
-    pooling: str | None = None
-    dimension: int | None = None
+
+    def vectors_of(self, embedder: Embedder, texts: Sequence[str], role: str):
+        """Returns the vectors of texts, made as the index was."""
+        how = {name: self.index.how[name] for name in ("layer", "pooling", "dimension")}
+        return embedder(texts, role=role, **how)
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         embedder = self.load(Embedder, num_threads)
 
         def compute(job: Job, on_rows: OnRows) -> Part:
-            how = {"on_batch": on_rows, "dimension": self.dimension}
             role = QUERY if QUERY in embedder.prompts else ""
-            queries = embedder(
-                job.rows.texts, self.layer, self.pooling, role=role, **how
-            )
+            queries = self.vectors_of(embedder, job.rows.texts, role)
+            on_rows(len(job.rows))
             scores, found = self.index.nearest(queries, self.k)
             rows = [
                 {
@@ -230,19 +265,13 @@ class NegativesWork(SearchWork):
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         embedder = self.load(Embedder, num_threads)
-        roles = (QUERY, PASSAGE)
-        roles = [role if role in embedder.prompts else "" for role in roles]
+        query = QUERY if QUERY in embedder.prompts else ""
+        roles = (query, passage_role(embedder.prompts))
 
         def compute(job: Job, on_rows: OnRows) -> Part:
             rows = job.rows.texts
             first, positive = (
-                embedder(
-                    [row[i] for row in rows],
-                    self.layer,
-                    self.pooling,
-                    role=roles[i],
-                    dimension=self.dimension,
-                )
+                self.vectors_of(embedder, [row[i] for row in rows], roles[i])
                 for i in (0, 1)
             )
             on_rows(len(rows))
@@ -261,8 +290,8 @@ class NegativesWork(SearchWork):
 
     def _negatives(self, row, numbers, scores, limit) -> dict[str, str]:
         """Returns an example with its negatives, "" where none is left."""
-        text, positive = row[:2]
-        with contextlib.closing(_database(self.index.folder)) as database:
+        text, positive = map(_stored, row[:2])
+        with contextlib.closing(_database(self.index.folder, _PAIRS)) as database:
             ask = "SELECT positive FROM pairs WHERE text = ?"
             known = {text, positive, *(x for (x,) in database.execute(ask, (text,)))}
         others = [
@@ -286,22 +315,21 @@ _MOST_POSITIVES = 20
 
 
 def write_pairs(folder: str, pairs: Portions) -> None:
-    """Writes the positives of each text into the database of an index."""
-    os.makedirs(folder, exist_ok=True)
-    with contextlib.closing(_database(folder)) as database, database:
-        database.execute("DROP TABLE IF EXISTS pairs")
+    """Writes the positives of each text into the folder of an index."""
+    make_folder(folder)
+    with _new_database(folder, _PAIRS) as database:
         database.execute("CREATE TABLE pairs (text TEXT, positive TEXT)")
         for part in pairs.portions(4096):
-            rows = [tuple(row[:2]) for row in part.texts]
+            rows = [tuple(map(_stored, row[:2])) for row in part.texts]
             database.executemany("INSERT INTO pairs VALUES (?, ?)", rows)
         database.execute("CREATE INDEX by_text ON pairs (text)")
 
 
 def positives(folder: str, path: str) -> Portions:
-    """Returns the positives in the database of an index, each once, as a corpus."""
+    """Returns the positives that `write_pairs` wrote, each once, as a corpus."""
 
     def portions(size: int | None) -> Iterator[TextTable]:
-        with contextlib.closing(_database(folder)) as database:
+        with contextlib.closing(_database(folder, _PAIRS)) as database:
             ask = "SELECT positive FROM pairs GROUP BY positive ORDER BY MIN(rowid)"
             rows, first = database.execute(ask), 0
             while part := [x for (x,) in itertools.islice(rows, size)]:

@@ -13,7 +13,7 @@ from keras import ops
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.heads import OPTION_RULES
+from albert_tf.heads import OPTION_RULES, prompts_of
 from albert_tf.layers.gathering import gather_places
 from albert_tf.layers.pooling import pool_texts, unit_length
 from albert_tf.models.backbone import HeadModel
@@ -48,8 +48,9 @@ class AlbertTextEmbedder(HeadModel):
         float32 vectors `[B, E]`, or `[U, K, E]`.
 
     With a `preprocessor`, `fit` takes a tuple of lists of strings, the first, second
-    and further texts of every example, which are encoded one by one; for
-    `ContrastiveLoss`, without labels.
+    and further texts of every example, which are encoded one by one after their
+    prompts; for `ContrastiveLoss`, without labels. `predict` of a list puts no prompt
+    before a text; `Embedder` does.
 
     Example:
         >>> import albert_tf
@@ -153,16 +154,30 @@ class AlbertTextEmbedder(HeadModel):
         x = x[..., : self.dimension] if self.dimension else x
         return unit_length(x) if self.normalize else x
 
-    def compute_loss(self, x=None, y=None, y_pred=None, **kwargs):
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
         """Returns the loss, as in Keras, which otherwise needs labels."""
         y = ops.zeros(ops.shape(y_pred)[:1]) if y is None else y
-        return super().compute_loss(x, y, y_pred, **kwargs)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def _encoded(self, x):
         """Encodes the texts of an example one by one."""
+        spec = getattr(x, "element_spec", None)
+        first = spec[0] if isinstance(spec, tuple) else spec
+        need = (
+            "x: give pairs as a tuple of lists of strings; a data set must hold inputs"
+        )
+        require(not isinstance(first, tuple), need)
         if self.preprocessor is None or not isinstance(x, tuple):
             return super()._encoded(x)
-        parts = [self.preprocessor.encode_texts(list(part)) for part in x]
+        query, passage = prompts_of(self.prompts)
+        parts = [
+            self.preprocessor.encode_texts(
+                [(passage if i else query) + t for t in part]
+            )
+            for i, part in enumerate(x)
+        ]
         return {name: np.stack([part[name] for part in parts], 1) for name in parts[0]}
 
     def get_config(self):

@@ -5,7 +5,6 @@ text, `E` numbers of a vector.
 """
 
 import dataclasses
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.storage import files
+from albert_tf.heads import prompts_of
 from albert_tf.tasks import metrics
 from albert_tf.tasks.embedding_files import SCORES, TEXTS, TUPLES, TextTuples, of_table
 from albert_tf.tasks.nearest import nearest, of_length_1
@@ -28,7 +27,6 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.text import inputs
 
-QUERY, PASSAGE = "query", "passage"
 EMBEDDER = "embedder"  # the value of `--answer_head`
 # Ranks beyond this count as not found.
 _MOST_RANKS = 10
@@ -69,14 +67,13 @@ class EmbeddingTask(Task):
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns one row per text; a text alone has two, which dropout tells apart."""
-        taught = self.teacher and examples.form == TEXTS
+        taught = bool(self.teacher)
         twice = examples.form == TEXTS and not taught
         texts = [row * 2 if twice else row for row in examples.texts]
         counts = np.array([len(row) for row in texts])
-        both = self.prompts.get("", "")
-        query, passage = (self.prompts.get(x, both) for x in (QUERY, PASSAGE))
+        query, passage = prompts_of(self.prompts)
         if examples.form != TUPLES:
-            query = passage = both
+            query = passage = self.prompts.get("", "")
         flat = [
             (passage if i else query) + text
             for row in texts
@@ -267,16 +264,26 @@ def unit_vectors(values: np.ndarray) -> np.ndarray:
     return of_length_1(np.asarray(values, np.float32))
 
 
+def load_vectors(path: str) -> np.ndarray:
+    """Returns the vectors `[N, E]` of a local file, mapped into memory.
+
+    Raises `DataError` if it is not an array of vectors.
+    """
+    expected = f"{path}: expected an array of vectors (.npy) on this machine"
+    try:
+        vectors = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as e:
+        raise DataError(f"{expected}: {e}") from None
+    fits = vectors.ndim == 2 and vectors.dtype.kind == "f"
+    kind = f"{vectors.dtype} {vectors.shape}"
+    require(fits, expected, kind, error=DataError)
+    return vectors
+
+
 def _of_teacher(path: str, examples: TextTuples) -> np.ndarray:
     """Returns the vectors `[N, E]` of a file for the rows of the examples."""
-    vectors = np.load(io.BytesIO(files.read_bytes(path)))
-    expected = f"teacher_vectors: {path}: expected vectors [rows, numbers]"
-    fits = vectors.ndim == 2 and vectors.dtype.kind == "f"
-    require(fits, expected, f"{vectors.dtype} {vectors.shape}", error=DataError)
     rows = [int(name) for name in examples.ids]
-    expected = f"{examples.path}: has more rows than the vectors in {path}"
-    require(max(rows) < len(vectors), expected, error=DataError)
-    found = np.asarray(vectors[rows], np.float32)
+    found = np.asarray(load_vectors(path)[rows], np.float32)
     expected = f"teacher_vectors: {path}: holds a vector that is not finite"
     require(np.isfinite(found).all(), expected, error=DataError)
     return found
@@ -294,6 +301,8 @@ def _ranks(
     for row in texts:
         positives.setdefault(row[0], set()).add(row[1])
     # The first text itself may be among the others, and is left out.
+    if not np.isfinite(vectors).all():  # `collapse` says so
+        return np.zeros(len(texts), np.int64), [""] * len(texts)
     _, found = nearest(vectors[firsts], vectors[rows], _MOST_RANKS + 1)
     ranks, best = np.zeros(len(texts), np.int64), []
     for i, row in enumerate(texts):

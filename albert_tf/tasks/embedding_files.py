@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError, require
-from albert_tf.tables.columns import BadRow, BadRows, Ids, expect, warn_of_skipped
+from albert_tf.tables.columns import (
+    REFUSE,
+    BadRow,
+    BadRows,
+    Ids,
+    expect,
+    find_column,
+    warn_of_skipped,
+)
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tasks.task import Examples, FileSource, Portions
 from albert_tf.tasks.text_tables import (
@@ -27,6 +35,8 @@ TUPLES, SCORES, TEXTS = "tuples", "scores", "texts"
 _ANCHORS = ("anchor", "query")
 _NEGATIVE = re.compile(r"negatives?(?:_?(\d{1,3}))?|neg")
 _BAD = "rows that cannot be used"
+# Rows of JSON Lines that show which columns there are.
+_FEW_ROWS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +81,9 @@ class PairFileSettings(TableSettings):
 
     def stream(self, path: str) -> Portions:
         """Returns the pairs in a file, to be read in portions."""
-        source = TupleSource(columns=self)
+        source = TupleSource(columns=self, on_bad_input=REFUSE)
         names = _names(path, self)
-        form, *_ = find_form(self, names)
+        form, *_ = find_form(path, self, names)
         expected = f"{path}: expected pairs, with a column {self.positive_column} or "
         expected += "--text_pair_column, received the columns"
         require(form != TEXTS, expected, ", ".join(names))
@@ -95,7 +105,7 @@ class TupleSource(FileSource):
         """Returns the examples in a file."""
         settings, reader = self.columns, None
         names = _names(path, settings)
-        form, text, others = find_form(settings, names)
+        form, text, others = find_form(path, settings, names)
         wanted = [text, *others[:1]]
         wanted += [settings.label_column] if form == SCORES else []
         wanted = list(dict.fromkeys(filter(None, [*wanted, settings.id_column])))
@@ -131,26 +141,41 @@ class TupleSource(FileSource):
 
 def has_positives(settings: PairFileSettings, names: Sequence[str]) -> bool:
     """Returns whether a table's columns show that it is one to train vectors on."""
-    return settings.positive_column in names and any(
-        name in names for name in (settings.text_column, *_ANCHORS)
+    is_labelled = settings.label_columns or settings.label_column in names
+    return (
+        not is_labelled
+        and settings.positive_column in names
+        and any(name in names for name in (settings.text_column, *_ANCHORS))
     )
 
 
 def find_form(
-    settings: PairFileSettings, names: Sequence[str]
+    path: str, settings: PairFileSettings, names: Sequence[str]
 ) -> tuple[str, str, list[str]]:
-    """Returns the form of a table's rows, the column of texts, and of the others."""
+    """Returns the form of a table's rows, the column of texts, and of the others.
+
+    Raises `DataError` if a column that the settings name is missing.
+    """
+    usual = PairFileSettings()
+    label = getattr(settings, "label_column", usual_label := "label")
+    is_named = settings.positive_column != usual.positive_column
+    for column in (
+        *[settings.positive_column] * is_named,
+        *settings.negative_columns,
+        *[label] * (label != usual_label),
+    ):
+        find_column(path, column, names, settings.header)
     text, pair = settings.text_column, settings.text_pair_column
     if text == "text" and text not in names:
         text = next((name for name in _ANCHORS if name in names), text)
-    if settings.positive_column in names:
+    if is_named or settings.positive_column in names:
         found = [x for x in names if _NEGATIVE.fullmatch(x)]
         found.sort(key=lambda x: int(_NEGATIVE.fullmatch(x)[1] or 0))
         negatives = settings.negative_columns or found
         return TUPLES, text, [settings.positive_column, *negatives]
     if not pair:
         return TEXTS, text, []
-    if getattr(settings, "label_column", None) in names:
+    if hasattr(settings, "label_column") and (label != usual_label or label in names):
         return SCORES, text, [pair]
     return TUPLES, text, [pair, *settings.negative_columns]
 
@@ -180,7 +205,7 @@ def score_of(cell: Any, place: str) -> float:
 
 def _names(path: str, settings: PairFileSettings) -> tuple[str, ...]:
     reader = ColumnReader(path, (), bad=BadRows("skip"), **settings.layout)
-    return next(reader.portions(1)).names
+    return next(reader.portions(_FEW_ROWS)).names
 
 
 def _example(table, settings, form, columns, ids: Ids, first, row) -> tuple:

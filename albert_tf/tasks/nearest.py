@@ -7,8 +7,8 @@ import numpy as np
 
 from albert_tf.errors import DataError, require
 
-# Products that are in memory at the same time.
-_MOST_SCORES = 1 << 24
+# Products, and vectors, that are in memory at the same time.
+_MOST_SCORES, _MOST_VECTORS = 1 << 24, 1 << 16
 _QUERIES = 1024
 
 
@@ -35,7 +35,8 @@ def nearest(
     k = min(k, len(vectors))
     scores = np.full((len(queries), k), -np.inf, np.float32)
     indices = np.full((len(queries), k), len(vectors), np.int64)
-    size = max(k, _MOST_SCORES // min(_QUERIES, max(1, len(queries))))
+    fitting = _MOST_SCORES // min(_QUERIES, max(1, len(queries)))
+    size = max(k, min(_MOST_VECTORS, fitting))
     for start in range(0, len(vectors), size):
         block = np.asarray(vectors[start : start + size], np.float32)
         is_finite = np.isfinite(block).all(1)

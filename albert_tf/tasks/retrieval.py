@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from albert_tf.errors import DataError, require
+from albert_tf.heads import prompts_of
 from albert_tf.storage import files
 from albert_tf.tables.columns import BadRows, Ids
 from albert_tf.tables.reader import ColumnReader
-from albert_tf.tasks.embedding import PASSAGE, QUERY, EmbeddingTask, unit_vectors
+from albert_tf.tasks.embedding import EmbeddingTask, unit_vectors
 from albert_tf.tasks.nearest import nearest
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
@@ -102,8 +103,7 @@ class RetrievalTask(EmbeddingTask):
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns a row per query and, after them, a row per document."""
-        both = self.prompts.get("", "")
-        query, passage = (self.prompts.get(x, both) for x in (QUERY, PASSAGE))
+        query, passage = prompts_of(self.prompts)
         texts = [query + text for text in examples.texts]
         texts += [passage + text for text in examples.documents]
         length = self.options.max_seq_length

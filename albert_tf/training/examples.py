@@ -25,7 +25,7 @@ from albert_tf.tasks.text_tables import label_key
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.vectors import with_settings
+from albert_tf.training.vectors import with_settings, without_teacher
 
 # The split held back from the training examples to choose a threshold.
 CALIBRATION = "calibration"
@@ -282,10 +282,11 @@ def encode(
     tokenizer: Tokenizer,
 ) -> RunExamples:
     """Returns the examples as rows of tokens; the task has the model's labels."""
-    splits = {
-        name: Split(part, task.encode(part, tokenizer))
-        for name, part in examples.items()
-    }
+    splits = {}
+    for name, part in examples.items():
+        # A teacher's vectors belong to the rows of the training file.
+        of_split = task if name == "train" else without_teacher(task)
+        splits[name] = Split(part, of_split.encode(part, tokenizer))
     _check_classes(task, splits["train"])
     data = RunExamples(task, splits)
     if warning := data.truncation():

@@ -2,14 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
 from albert_tf.heads import NONE
 from albert_tf.layers.depth import check_depth
@@ -87,6 +86,8 @@ def read_inputs(
         tokenizer = begin.tokenizer
         check_depth(settings.depth, begin.config)
         task = begin.choose_head(task)
+        if begin.checkpoint is not None:
+            task = vectors.with_prompts(task, begin.checkpoint.head_options)
         settings, task = examples.with_lengths(settings, task, begin.config, tokenizer)
         data = examples.encode(task, parts, tokenizer)
         data.check_metric(settings.metric, settings.needs_dev())
@@ -108,14 +109,16 @@ def _begin(
     """Builds the model with its initial weights, and its step."""
     settings, data, begin = inputs.settings, inputs.data, inputs.start
     task = data.task
-    options = {}
+    options, weights = {}, class_weights(settings.class_weights, task, data.train)
     if isinstance(task, EmbeddingTask):
-        options = vectors.model_arguments(settings, task, data.train)
+        stored = begin.checkpoint.head_options if begin.checkpoint else {}
+        width = stored.get("projection_size") or begin.config.hidden_size
+        options = vectors.model_arguments(settings, task, data.train, width)
     step = build_step(
         settings,
         strategy,
         functools.partial(begin.make_model, task, **options),
-        functools.partial(_objective, settings, data, begin.config),
+        functools.partial(_objective, settings, data, weights),
         learning_rate_multipliers=inputs.rates,
     )
     step.model.max_seq_length = task.options.max_seq_length
@@ -145,7 +148,7 @@ def _begin(
 def _objective(
     settings: FinetuneSettings,
     data: RunExamples,
-    config: AlbertConfig,
+    weights: Sequence[float],
     model: keras.Model,
 ) -> tuple[Any, Callable | None]:
     """Returns the objective, and a function that computes the outputs it takes."""
@@ -158,10 +161,11 @@ def _objective(
     objective = for_task(
         task.head,
         task.problem_type,
-        class_weights=class_weights(settings.class_weights, task, train.encoded),
+        class_weights=weights,
         label_smoothing=settings.label_smoothing,
     )
-    objective = with_exits(objective, config.num_hidden_layers - 1, settings.exits)
+    layers = model.config.num_hidden_layers
+    objective = with_exits(objective, layers - 1, settings.exits)
     return objective, None if settings.exits == NONE else model.every_exit
 
 
@@ -174,6 +178,7 @@ class Finetuning(Run):
     def shape(self) -> BatchShape:
         """Shape of the training batches of one input pipeline."""
         settings, options = self.settings, self.data.task.options
+        model = self.step.model
         longest, on_jax = options.max_seq_length, settings.backend == "jax"
         several = is_one_of_several(self.strategy)
         # JAX compiles a step for each length; all processes must use the same one.
@@ -181,10 +186,11 @@ class Finetuning(Run):
         return BatchShape(
             self.data.task.head,
             longest,
-            self.step.model.config.max_position_embeddings,
+            model.config.max_position_embeddings,
             self.tokenizer.pad_id,
             parts=self.step.num_shares * settings.gradient_accumulation_steps,
-            packing=settings.packing,
+            # A maximum over texts of one row would need a copy of the row for each.
+            packing=settings.packing and getattr(model, "pooling", "") != "max",
             fixed_length=settings.fixed_length or on_jax,
             lengths=batches.halved(longest) if few else (),
         )

@@ -67,8 +67,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         answer_head: SQuAD: beam for the original's head of SQuAD 2.0, span for its head
             of SQuAD 1.1, which other packages use for both. Default: the original's.
             STS-B: embedder for vectors instead of a score.
-        pooling: Vectors: mean or max over the tokens of a text, cls, or pooled for the
-            pooler's output. Default: the checkpoint's, or else the mean.
+        embedding_pooling: Vectors: mean or max over the tokens of a text, cls, or
+            pooled for the pooler's output. Default: the checkpoint's, or the mean.
         projection_size: Vectors: numbers after a dense layer. Default: the
             checkpoint's, or none; with teacher_vectors of another size, theirs.
         prompt: Vectors: text before a text, after its role, such as "query=search: ";
@@ -162,7 +162,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     answer_head: str = setting(
         "", group="model", choices=("", "beam", "span", EMBEDDER)
     )
-    pooling: str = setting("", group="model", choices=("", *POOLINGS))
+    embedding_pooling: str = setting("", group="model", choices=("", *POOLINGS))
     projection_size: int = setting(0, group="model", minimum=0)
     prompt: tuple[str, ...] = setting((), group="examples", repeated=True)
     similarity_scale: float = setting(20.0, group="training", above=0)
@@ -229,9 +229,10 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             "early_stopping_patience and num_seeds have nothing to compare",
         )
         require(
-            self.exits == NONE or self.depth == "unrolled",
-            f"--depth={self.depth}: cannot be combined with --exits={self.exits}, "
-            "which read every layer",
+            self.depth == "unrolled"
+            or (self.exits == NONE and not self.embedding_layers),
+            f"--depth={self.depth}: cannot be combined with --exits and "
+            "--embedding_layers, which read every layer",
         )
 
     def _check_source(self) -> None:

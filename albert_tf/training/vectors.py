@@ -1,23 +1,22 @@
 """Settings of vectors: the model, the task and the objective that they describe."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import require
-from albert_tf.objectives import embedding as objectives
-from albert_tf.tasks.embedding import EmbeddingTask
-from albert_tf.tasks.embedding_files import SCORES, TEXTS
+from albert_tf.heads import PASSAGE, QUERY
+from albert_tf.tasks.embedding import EmbeddingTask, load_vectors
+from albert_tf.tasks.embedding_files import SCORES, TEXTS, TUPLES
 from albert_tf.tasks.task import EncodedExamples, Task
 from albert_tf.training.finetune_settings import FinetuneSettings
 
-_ROLES = ("query", "passage")
 # Settings that only vectors have.
 _NAMES = (
-    "pooling",
+    "embedding_pooling",
     "projection_size",
     "prompt",
     "similarity_scale",
@@ -45,12 +44,29 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
     prompts = {}
     for item in settings.prompt:
         role, is_text, text = item.partition("=")
-        need = f"prompt: expected one of {', '.join(_ROLES)}, and its text after ="
-        require(is_text and role in ("", *_ROLES), need, item)
+        need = f"prompt: expected one of {QUERY}, {PASSAGE}, and its text after ="
+        require(is_text and role in ("", QUERY, PASSAGE), need, item)
         prompts[role] = text
-    teacher = settings.teacher_vectors
+    form, teacher = train.form, settings.teacher_vectors
+    need = "prompt: query and passage are for pairs; =TEXT is put before every text"
+    require(form == TUPLES or not {*prompts} - {""}, need, *settings.prompt)
+    need = "dev_fraction: texts alone have nothing to measure; give a dev_file of pairs"
+    require(form != TEXTS or not settings.dev_fraction, need, settings.dev_fraction)
+    for names, fits in (
+        (("score_loss",), form == SCORES),
+        (("both_directions",), form == TUPLES),
+        (("teacher_loss",), bool(teacher)),
+        (("label_smoothing", "labels", "class_weights"), False),
+    ):
+        for name in names:
+            need = f"{name}: without effect on {form}; leave it out"
+            require(fits or getattr(settings, name) == usual[name], need)
     need = "teacher_vectors: only for texts alone, without positives or scores"
-    require(not teacher or train.form == TEXTS, need, train.form)
+    require(not teacher or form == TEXTS, need, form)
+    if teacher:
+        rows = len(load_vectors(teacher))
+        need = f"teacher_vectors: {teacher} has {rows:,} vectors, {train.path} has "
+        require(rows == len(train), f"{need}{len(train):,} rows")
     # Rows of the file and of the vectors are compared by their numbers.
     need = "teacher_vectors: not with id_column or on_bad_input=skip"
     plain = not settings.id_column and settings.on_bad_input == "stop"
@@ -58,32 +74,61 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
     return dataclasses.replace(task, prompts=prompts, teacher=teacher)
 
 
+def without_teacher(task: Task) -> Task:
+    """Returns a task whose texts have no teacher."""
+    taught = isinstance(task, EmbeddingTask) and task.teacher
+    return dataclasses.replace(task, teacher="") if taught else task
+
+
+def with_prompts(task: Task, stored: Mapping[str, Any]) -> Task:
+    """Returns a task with the prompts that an embedder was trained with before.
+
+    `stored` are the options of the checkpoint's head. Prompts of the settings come
+    first.
+    """
+    if not isinstance(task, EmbeddingTask) or task.prompts:
+        return task
+    return dataclasses.replace(task, prompts=stored.get("prompts") or {})
+
+
 def model_arguments(
-    settings: FinetuneSettings, task: EmbeddingTask, train: EncodedExamples
+    settings: FinetuneSettings,
+    task: EmbeddingTask,
+    train: EncodedExamples,
+    width: int,
 ) -> dict[str, Any]:
-    """Returns the arguments of the model that the settings determine."""
-    arguments: dict[str, Any] = {"dimension": 0}
-    if settings.pooling:
-        arguments["pooling"] = settings.pooling
+    """Returns the arguments of the model that the settings determine.
+
+    A model whose vectors have another `width` than the teacher's is projected.
+    """
+    arguments: dict[str, Any] = {}
+    if settings.embedding_pooling:
+        arguments["pooling"] = settings.embedding_pooling
     if settings.projection_size:
         arguments["projection_size"] = settings.projection_size
-    if settings.prompt:
-        arguments["prompts"] = dict(task.prompts)
+    arguments["prompts"] = dict(task.prompts)
     if task.teacher and not settings.projection_size:
-        arguments["projection_size"] = train.targets[features.LABELS].shape[1]
+        size = train.targets[features.LABELS].shape[1]
+        arguments |= {"projection_size": size} if size != width else {}
     return arguments
 
 
 def make_objective(
     settings: FinetuneSettings, form: str, train: EncodedExamples, model: Any
-) -> tuple[objectives.EmbeddingObjective, tuple[int, ...]]:
+) -> tuple[Any, tuple[int, ...]]:
     """Returns the objective, and the layers whose vectors it takes; () for the last.
 
     Raises `UsageError` if a dimension or layer does not exist, a batch has no
     negatives, or a score is out of range.
     """
+    # Keras is imported only after the checks that do not need it.
+    from albert_tf.objectives import embedding as objectives
+
     labels = train.targets.get(features.LABELS)
     if settings.teacher_vectors:
+        size, need = labels.shape[1], "projection_size: the teacher's vectors have"
+        fits = model.vector_size == size
+        require(fits, f"{need} {size} numbers", model.vector_size)
         objective = objectives.Distill(settings.teacher_loss)
     elif form == SCORES and settings.score_loss == "mse":
         worst = float(labels[np.argmax(np.abs(labels))])

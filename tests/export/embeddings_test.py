@@ -10,6 +10,7 @@ from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs, specs_of
 from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.embedder import AlbertTextEmbedder
 from tests import tiny
 
 LAYERS = tiny.CONFIG.num_hidden_layers
@@ -47,6 +48,18 @@ def test_embed_equals_python(ask, embed):
     for name, value in got.items():
         expected = embed(texts, pooling=name.removesuffix("_output"))
         np.testing.assert_allclose(value, expected, atol=1e-6)
+
+
+def test_a_trained_embedder_has_a_signature_for_each_prompt(tokenizer):
+    options = dict(pooling="max", dimension=7, prompts={"query": "the ", "": "a "})
+    trained = AlbertTextEmbedder(tiny.CONFIG, seed=1, **options)
+    signatures = make_signatures(trained, TextInputs(tokenizer, 24))
+    assert "pair" not in signatures
+    embed, texts = Embedder(trained, tokenizer), ["the cat", "", "the dog " * 30]
+    for name, role in (("embed", ""), ("embed_query", "query")):
+        # TensorFlow Serving sends strings; prompts are part of the graph.
+        found = signatures[name](tf.constant(texts))["embedding"]
+        np.testing.assert_allclose(found, embed(texts, role=role), atol=1e-6)
 
 
 @pytest.mark.slow

@@ -374,7 +374,7 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
         ({"max_seq_length": 25}, "max_position_embeddings=24, received 25"),
         (
             {"model": keras.Sequential()},
-            "AlbertMultipleChoice, ElectraPretrainer, received Sequential",
+            "AlbertTextEmbedder, ElectraPretrainer, received Sequential",
         ),
         ({"labels": ["a", "b"]}, "labels: expected 3 names, .* received 2"),
         (

@@ -7,6 +7,7 @@ import pytest
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.errors import DataError, UsageError
+from albert_tf.inference import search as search_module
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.files import EmbedWork, answer_rows
 from albert_tf.inference.search import (
@@ -17,7 +18,8 @@ from albert_tf.inference.search import (
     write_pairs,
 )
 from albert_tf.models.embedder import AlbertTextEmbedder
-from albert_tf.tasks.embedding_files import PairFileSettings
+from albert_tf.tasks.embedding_files import TUPLES, PairFileSettings, TextTuples
+from albert_tf.tasks.task import Portions
 from albert_tf.tasks.text_tables import TextFileSettings
 from tests.tiny import CONFIG
 
@@ -67,8 +69,9 @@ def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path):
     best = np.take_along_axis(products, expected, 1).ravel()
     np.testing.assert_allclose([row["score"] for row in rows], best, atol=1e-5)
     # The index is used again, and so are vectors that `embed` wrote.
-    again = search(model, tmp_path, "again.jsonl", vectors=index.vectors)
-    assert again == (index, rows)
+    assert search(model, tmp_path, "again.jsonl") == (index, rows)
+    given = search(model, tmp_path, "given.jsonl", vectors=index.vectors)
+    assert given == (index, rows)
     with pytest.raises(UsageError, match="holds the index of another model or corpus"):
         search(model, tmp_path, "other.jsonl", corpus=TEXTS[:-1])
 
@@ -80,9 +83,10 @@ def test_refuses_vectors_that_do_not_belong_to_the_corpus(model, tmp_path):
         search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
     record = json.loads((tmp_path / "index/vectors.npy.json").read_text())
     path = tmp_path / "other.npy.json"
-    path.write_text(json.dumps(record | {"model": "1"}))
-    with pytest.raises(UsageError, match="made with another model"):
-        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+    for name in ("model", "texts"):
+        path.write_text(json.dumps(record | {name: "1"}))
+        with pytest.raises(UsageError, match=f"was made with other {name}"):
+            search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
     path.write_text(json.dumps(record))
     np.save(tmp_path / "other.npy", np.ones((9, 7), "f4"))
     with pytest.raises(UsageError, match="has 9 vectors, the corpus 10 texts"):
@@ -90,6 +94,24 @@ def test_refuses_vectors_that_do_not_belong_to_the_corpus(model, tmp_path):
     np.save(tmp_path / "other.npy", np.full((10, 7), np.nan, "f4"))
     with pytest.raises(DataError, match="other.npy: row 0 is not finite"):
         search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+
+
+def test_many_long_positives_become_a_corpus(tmp_path):
+    # More than SQLite keeps in memory.
+    rows = [[f"{i}", f"{i} " * 80 + "\ud83d"] for i in range(9000)]
+    where = [""] * len(rows)
+    pairs = TextTuples("t", where, rows, where, where, TUPLES)
+    folder = str(tmp_path / "index")
+    write_pairs(folder, Portions.of(pairs))
+    with search_module._new_database(folder, "texts.db") as database:
+        corpus = positives(folder, "t")
+        count, *_ = search_module._write_texts(database, corpus)
+    assert count == 9000
+    index = search_module.Index(folder, "", "", {})
+    assert index.rows([8999]) == [("8999", "8999 " * 80 + "?")]
+    (tmp_path / "index/mine.txt").write_text("")
+    index.remove()
+    assert [path.name for path in (tmp_path / "index").iterdir()] == ["mine.txt"]
 
 
 def test_negatives_are_near_but_no_positives(model, tmp_path):

@@ -93,6 +93,21 @@ def test_files_keep_what_makes_the_vectors(rows, tmp_path):
         np.testing.assert_array_equal(to_numpy(other(rows)), to_numpy(model(rows)))
 
 
+def test_fit_compares_the_texts_of_an_example(tokenizer):
+    model = AlbertTextEmbedder(CONFIG, seed=1, prompts={"query": "the "})
+    model.preprocessor = albert_tf.Preprocessor(tokenizer, 12)
+    pairs = (["cat", "dog"], ["sat", "the mat"])
+    model.compile("sgd", albert_tf.ContrastiveLoss(), run_eagerly=True)
+    first = model.predict(["the cat", "the dog"], verbose=0)
+    second = model.predict(pairs[1], verbose=0)
+    cosines = 20 * first @ second.T
+    expected = np.log(np.exp(cosines).sum(1)) - np.diag(cosines)
+    before = model.get_weights()
+    history = model.fit(pairs, shuffle=False, verbose=0).history
+    assert history["loss"] == [pytest.approx(expected.mean(), rel=1e-4)]
+    assert any((a != b).any() for a, b in zip(before, model.get_weights(), strict=True))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

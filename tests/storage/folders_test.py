@@ -102,17 +102,41 @@ def test_foreign_files_are_never_deleted(path):
     assert files.read_bytes(files.join(path, "model.safetensors")) == b"weights"
 
 
+def test_a_failed_upload_leaves_no_manifest_and_can_be_repeated(remote, monkeypatch):
+    copy, copied = tf.io.gfile.copy, []
+
+    def fail_at_the_third(source, target, overwrite=False):
+        if len(copied) == 2:
+            raise tf.errors.UnavailableError(None, None, "bucket is away")
+        copied.append(target)
+        copy(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", fail_at_the_third)
+    with pytest.raises(DataError, match="model: cannot be written: bucket is away"):
+        write(remote)
+    monkeypatch.undo()
+    assert len(copied) == 2
+    assert files.exists(files.join(remote, "config.json"))
+    assert not files.exists(files.join(remote, "manifest.json"))
+    assert not folders.is_complete(remote)
+    with pytest.raises(DataError, match="incomplete"):
+        folders.verify(remote)
+    write(remote)  # without `overwrite`
+    assert folders.is_complete(remote)
+    assert "model.safetensors" in folders.verify(remote)
+
+
 def test_wherever_a_replacement_dies_a_whole_folder_is_left(remote, monkeypatch):
     names = ("copy", "remove", "rename", "rmtree")
     real = {name: getattr(tf.io.gfile, name) for name in names}
 
-    def fail_from(count, error=KeyboardInterrupt):
+    def fail_from(count):
         """Lets `count` calls that change a file pass, and none after them."""
         calls = []
 
         def change(name, *args, **kwargs):
             if len(calls) == count:
-                raise error
+                raise KeyboardInterrupt
             calls.append(name)
             return real[name](*args, **kwargs)
 
@@ -125,15 +149,7 @@ def test_wherever_a_replacement_dies_a_whole_folder_is_left(remote, monkeypatch)
         found = [path for path in found if files.exists(f"{path}/manifest.json")]
         return [path for path in found if path != remote or folders.is_complete(path)]
 
-    fail_from(2, tf.errors.UnavailableError(None, None, "bucket is away"))
-    with pytest.raises(DataError, match="model: cannot be written: bucket is away"):
-        write(remote)
-    assert files.exists(f"{remote}/config.json") and not folders.is_complete(remote)
-    assert not files.exists(f"{remote}/manifest.json")
-    with pytest.raises(DataError, match="incomplete"):
-        folders.verify(remote)
-    fail_from(-1)
-    write(remote, b"old")  # without `overwrite`
+    write(remote, b"old", overwrite=True)
     calls = fail_from(-1)
     write(remote, b"old", overwrite=True)
     assert len(calls) > 10

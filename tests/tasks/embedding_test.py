@@ -1,5 +1,7 @@
 """Tables of texts to train vectors on, their rows, and what is measured."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,12 @@ def test_the_columns_decide_the_form(tmp_path):
     assert (scored.form, scored.texts, scored.labels) == (SCORES, [["a", "b"]], [2.5])
     two = read(tmp_path, "text\tother\na\tb\n", text_pair_column="other")
     assert two.form == TUPLES and two.labels == ["b"]
+    late = (
+        '{"text": "a", "positive": "b"}\n{"text": "c", "positive": "d", "neg": "e"}\n'
+    )
+    assert read(tmp_path, late, "t.jsonl").texts == [["a", "b"], ["c", "d", "e"]]
+    last = read(tmp_path, "text,answer\na,b\n", "t.csv", positive_column="-1")
+    assert last.texts == [["a", "b"]]
     alone = read(tmp_path, "text\na\nb\n")
     assert (alone.form, alone.texts, alone.labels) == (TEXTS, [["a"], ["b"]], None)
 
@@ -57,6 +65,19 @@ def test_refuses_a_row(tmp_path, content, message):
         read(tmp_path, content, **pair)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"positive_column": "anwser"},
+        {"negative_columns": ("bad",)},
+        {"text_pair_column": "positive", "label_column": "scroe"},
+    ],
+)
+def test_a_named_column_must_be_there(tmp_path, settings):
+    with pytest.raises(DataError, match="t.tsv: .*(anwser|bad|scroe)"):
+        read(tmp_path, PAIRS, **settings)
+
+
 def test_rows_and_numbers_of_equal_texts(tmp_path, tokenizer):
     task = embedding.embedding_task("table", prompts={"query": "the ", "": "a "})
     task = task.with_options(max_seq_length=8)
@@ -69,6 +90,25 @@ def test_rows_and_numbers_of_equal_texts(tmp_path, tokenizer):
     alone = task.encode(read(tmp_path, "text\ncat\nsat\n"), tokenizer)
     assert alone.unit_splits.tolist() == [0, 2, 4]
     assert alone.targets["text_ids"].tolist() == [[1, 1], [2, 2]]
+
+
+def test_a_teacher_s_vectors_go_with_their_rows(tmp_path, tokenizer):
+    examples = read(tmp_path, "text\na\nb\nc\n").select([2, 0])
+    path = str(tmp_path / "v.npy")
+    task = dataclasses.replace(embedding.embedding_task("table"), teacher=path)
+    task = task.with_options(max_seq_length=8)
+    for vectors, message in (
+        (np.zeros(3, "f4"), "expected an array of vectors"),
+        (np.zeros((3, 4), "i4"), "expected an array of vectors"),
+        (np.full((3, 2), np.inf, "f4"), "holds a vector that is not finite"),
+    ):
+        np.save(path, vectors)
+        with pytest.raises(DataError, match=message):
+            task.encode(examples, tokenizer)
+    np.save(path, np.arange(6, dtype="f4").reshape(3, 2))
+    encoded = task.encode(examples, tokenizer)
+    assert encoded.targets["labels"].tolist() == [[4, 5], [0, 1]]
+    assert encoded.unit_splits.tolist() == [0, 1, 2]
 
 
 def test_measures_ranks_and_correlations(tmp_path, tokenizer):

@@ -75,6 +75,12 @@ def test_any_strings(kind):
     any_texts()
 
 
+@pytest.mark.parametrize("kind", ["lower", "cased"])
+def test_golden(kind):
+    found = ALL[kind](tf.constant(kinds.TEXTS)).to_list()
+    assert found == [item[f"google_{kind}"]["ids"] for item in kinds.STRINGS]
+
+
 def assert_same_offsets(graph, tokenizer, texts):
     found = graph(as_tensor(texts))
     columns = (found.ids, found.starts, found.ends, found.codes)

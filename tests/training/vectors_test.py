@@ -78,7 +78,11 @@ def read(tmp_path, columns, **changes):
     ("columns", "changes", "message"),
     [
         ("text", {"prompt": ("title=x",)}, "prompt: expected one of query, passage"),
-        ("text label", {"table_kind": "texts", "pooling": "cls"}, "pooling: only for"),
+        (
+            "text label",
+            {"table_kind": "texts", "embedding_pooling": "cls"},
+            "embedding_pooling: only for",
+        ),
         (
             "text positive",
             {"teacher_vectors": "v.npy"},
@@ -86,13 +90,17 @@ def read(tmp_path, columns, **changes):
         ),
         (
             "text",
-            {"teacher_vectors": "v.npy", "on_bad_input": "skip"},
-            "teacher_vectors: not with id_column or on_bad_input=skip",
+            {"teacher_vectors": "no.npy"},
+            "no.npy: expected an array of vectors",
         ),
+        ("text", {"prompt": ("query=x",)}, "prompt: query and passage are for pairs"),
+        ("text", {"dev_fraction": 0.2}, "dev_fraction: texts alone have nothing"),
+        ("text positive", {"score_loss": "mse"}, "score_loss: without effect on tup"),
+        ("text positive", {"teacher_loss": "mse"}, "teacher_loss: without effect on"),
     ],
 )
 def test_refuses_settings_of_a_task(tmp_path, columns, changes, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(ValueError, match=message):
         read(tmp_path, columns.split(), **changes)
 
 

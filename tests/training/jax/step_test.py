@@ -24,7 +24,9 @@ CASES = {
         **{"loss_scale": 2.0**24, "optimizer": {"clip_norm": 0}},
     },
 }
-VECTORS = {"name": "adamw", "accumulation": 2}
+# After more steps on random texts, rounding decides.
+VECTORS = {"name": "adamw", "accumulation": 2, "calls": [10, 5]}
+VECTORS["optimizer"] = {"learning_rate": 3e-3}
 CASES |= {name: {**VECTORS, "learns": name} for name in OF_VECTORS}
 DROPPED = {**CASES["vectors"], "dropout": 0.3, "calls": [1], "undivided": True}
 BROAD = {

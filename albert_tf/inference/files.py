@@ -174,7 +174,7 @@ def answer_rows(
     if output.ending == "npy":
         record = {name: recorded[name] for name in formats.RECORDED}
         record["texts"] = texts.value()
-        files.write_text(formats.record_of(output.path), files.to_json(record))
+        files.write_text(beside, files.to_json(record))
     return progress
 
 

@@ -311,9 +311,8 @@ def _table_of_rows(first: Mapping, rows: Sequence[Mapping[str, Any]]) -> bytes:
             return pa.struct({name: kind(inner) for name, inner in value.items()})
         if isinstance(value, list):
             return pa.list_(kind(value[0]) if value else pa.string())
-        is_count = type(value) is int
-        other = pa.int64() if is_count else pa.float64()
-        return pa.string() if isinstance(value, str) else other
+        number = pa.int64() if type(value) is int else pa.float64()
+        return pa.string() if isinstance(value, str) else number
 
     # UTF-8 cannot represent half characters, which a text may contain.
     text = json.dumps([first, *rows], ensure_ascii=False).encode("utf-8", "replace")

@@ -156,14 +156,13 @@ def find_form(
 
     Raises `DataError` if a column that the settings name is missing.
     """
-    usual = PairFileSettings()
-    label = getattr(settings, "label_column", usual_label := "label")
+    usual = TupleTableSettings()
+    label = getattr(settings, "label_column", "")
     is_named = settings.positive_column != usual.positive_column
-    for column in (
-        *[settings.positive_column] * is_named,
-        *settings.negative_columns,
-        *[label] * (label != usual_label),
-    ):
+    has_scores = label not in ("", usual.label_column)
+    pairs = ((settings.positive_column, is_named), (label, has_scores))
+    given = [column for column, is_given in pairs if is_given]
+    for column in (*given, *settings.negative_columns):
         find_column(path, column, names, settings.header)
     text, pair = settings.text_column, settings.text_pair_column
     if text == "text" and text not in names:
@@ -174,8 +173,10 @@ def find_form(
         negatives = settings.negative_columns or found
         return TUPLES, text, [settings.positive_column, *negatives]
     if not pair:
+        rule = f"{path}: a score in --label_column belongs to two texts; "
+        require(not has_scores, f"{rule}--text_pair_column names the second")
         return TEXTS, text, []
-    if hasattr(settings, "label_column") and (label != usual_label or label in names):
+    if has_scores or label in names:
         return SCORES, text, [pair]
     return TUPLES, text, [pair, *settings.negative_columns]
 

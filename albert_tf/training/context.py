@@ -2,15 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.engine import Strategy, TrainStep, helper_name
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.weights import WeightAverages
-
-if TYPE_CHECKING:
-    from albert_tf.training.callbacks import KeepBest
 
 # Draws the pictures of the run in a folder, as `reports.run_page.draw_run`.
 Draw = Callable[..., Mapping[str, bytes]]
@@ -32,7 +29,7 @@ class RunContext:
         step: `TrainStep`. Has model, objective and optimizer.
         averages: `WeightAverages`. Empty if the optimizer keeps none.
         draw: callable. Draws curves and page of the run.
-        selection: `KeepBest` or None. Decides which weights are kept.
+        selection: `callbacks.KeepBest` or None. Decides which weights are kept.
     """
 
     settings: Any
@@ -42,7 +39,7 @@ class RunContext:
     step: TrainStep
     averages: WeightAverages
     draw: Draw
-    selection: "KeepBest | None" = None
+    selection: Any = None
 
     @property
     def strategy(self) -> Strategy:

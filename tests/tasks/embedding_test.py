@@ -78,6 +78,11 @@ def test_a_named_column_must_be_there(tmp_path, settings):
         read(tmp_path, PAIRS, **settings)
 
 
+def test_a_score_needs_two_texts(tmp_path):
+    with pytest.raises(ValueError, match="--text_pair_column names the second"):
+        read(tmp_path, "text\tscore\na\t1\n", label_column="score")
+
+
 def test_rows_and_numbers_of_equal_texts(tmp_path, tokenizer):
     task = embedding.embedding_task("table", prompts={"query": "the ", "": "a "})
     task = task.with_options(max_seq_length=8)

@@ -8,6 +8,7 @@ import pytest
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import UsageError
 from albert_tf.inference.predictor import Predictor
+from albert_tf.models.embedder import AlbertTextEmbedder
 from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.opening import DataSettings, read_labelled
 from albert_tf.training import examples
@@ -122,13 +123,6 @@ def test_refuses_what_no_objective_can_use(
         part.labels[0] = 2.0
     assert isinstance(task, EmbeddingTask)
     encoded = task.with_options(max_seq_length=16).encode(part, tokenizer)
-    model = from_config()
+    model = AlbertTextEmbedder(runs.CONFIG)
     with pytest.raises(UsageError, match=message):
         make_objective(settings, part.form, encoded, model)
-
-
-def from_config():
-    """Returns an embedder of the runs' size."""
-    from albert_tf.models.embedder import AlbertTextEmbedder
-
-    return AlbertTextEmbedder(runs.CONFIG)

@@ -139,6 +139,14 @@ class ConfiguredModel(Configured, keras.Model):
         self.mark_untrained(k for k in before if (before[k] == after[k]).all())
         return history
 
+    def compile_from_config(self, config):
+        """Compiles as the file says; `jit_compile` is "auto" again.
+
+        Keras stores what "auto" came to where the model was compiled: False by
+        TensorFlow on a CPU, which on JAX means a training without any compilation.
+        """
+        super().compile_from_config({**config, "jit_compile": "auto"})
+
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
         """Loads all weights, as `keras.Model.load_weights`, unless some may differ."""
         super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)

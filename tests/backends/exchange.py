@@ -76,6 +76,7 @@ def read(folder: pathlib.Path) -> None:
     # Goes on with the moments of the optimizer.
     model = keras.saving.load_model(folder / "texts.keras")
     assert model.optimizer.iterations == 2
+    assert model.jit_compile == (keras.backend.backend() == "jax")
     model.fit(TEXTS, np.array([0, 1, 0, 1]), batch_size=2, verbose=0)
     assert model.optimizer.iterations == 4
 

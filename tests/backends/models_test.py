@@ -18,7 +18,6 @@ from tests.backends import exchange
 theirs, own = map(pathlib.Path, sys.argv[1:])
 exchange.read(theirs)
 exchange.write(own)
-exchange.read(own)
 """
 
 

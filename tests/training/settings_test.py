@@ -118,7 +118,10 @@ def test_a_schedule_is_refused(schedule, changes, message):
             {"exits": "frozen", "early_stopping_patience": 2},
             "frozen leaves every metric as it is",
         ),
-        ({"exits": "joint", "depth": "loop"}, "--depth=loop: cannot be combined with --exits"),
+        (
+            {"exits": "joint", "depth": "loop"},
+            "--depth=loop: cannot be combined with --exits",
+        ),
         (
             {"num_train_epochs": 2.0, "num_train_steps": 9},
             "--num_train_epochs: cannot be combined with num_train_steps, received 2.0 "

@@ -1,11 +1,14 @@
-"""Retrieval on a folder of the BEIR benchmark (arXiv:2104.08663).
+"""Retrieval on a folder of the BEIR benchmark (arXiv:2104.08663), and reranking.
+
+Reranking puts the rows of a table, each a candidate of the query that its group names,
+into the order of a model's scores.
 
 Legend: `Q` queries, `N` documents, `R` rows, one per text.
 """
 
 import dataclasses
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +23,20 @@ from albert_tf.tasks.nearest import nearest
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
+    REGRESSION,
+    SINGLE_LABEL,
     EncodedExamples,
     Examples,
     FileSource,
+    Task,
 )
+from albert_tf.tasks.text_tables import TextTable
 from albert_tf.text import inputs
 
 # Documents that are ranked for each query, as in BEIR.
 _RANKED = 1000
 _METRICS = ("ndcg_at_10", "mrr_at_10", "recall_at_100", "map")
+OF_GROUPS = ("ndcg_at_10", "mrr_at_10", "map")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +69,7 @@ class BeirSource(FileSource):
     def read(self, folder: str) -> RetrievalExamples:
         """Returns the queries that the split judges, and all documents."""
         require(folder, "data_dir must be a folder of BEIR, received none")
-        there = importlib.util.find_spec("pytrec_eval")
-        require(there, "task: beir needs pytrec_eval: pip install albert_tf[retrieval]")
+        _check_library("task: beir")
         document_ids, documents = _texts(files.join(folder, "corpus.jsonl"))
         query_ids, queries = _texts(files.join(folder, "queries.jsonl"))
         path = files.join(folder, "qrels", f"{self.split}.tsv")
@@ -143,7 +150,7 @@ class RetrievalTask(EmbeddingTask):
 
     def report(self, examples, answers, encoded) -> dict[str, Any]:
         """Returns the content of a report: the queries with the lowest nDCG."""
-        values = [x["ndcg_at_10"] for x in _by_query(examples, answers)]
+        values = [x["ndcg_at_10"] for x in _by_query(examples.labels, answers)]
         text_of = dict(zip(examples.document_ids, examples.documents, strict=True))
         worst = sorted(range(len(values)), key=values.__getitem__)[:MOST_ERRORS]
         errors = []
@@ -183,30 +190,114 @@ def _texts(path: str) -> tuple[list[str], list[str]]:
     return columns.values["_id"], texts
 
 
-def _by_query(examples: RetrievalExamples, answers: list) -> list[dict[str, float]]:
-    """Returns the metrics of each query."""
+def _by_query(judged: Sequence[Mapping], scores: Sequence[Mapping]) -> list[dict]:
+    """Returns the metrics of each query, as trec_eval computes them.
+
+    Args:
+        judged: By query, the relevance of documents.
+        scores: By query, the scores of the ranked documents, best first.
+    """
     import pytrec_eval
 
-    judged = dict(zip(examples.ids, examples.labels, strict=True))
-    run = dict(zip(examples.ids, answers, strict=True))
-    first = {name: dict(list(x.items())[:10]) for name, x in run.items()}
-    names = {"ndcg_cut_10", "recall_100", "map"}
-    whole = pytrec_eval.RelevanceEvaluator(judged, names).evaluate(run)
-    ranks = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(first)
+    def evaluate(names: set[str], run: Sequence[Mapping]) -> list[dict[str, float]]:
+        relevance, found = ({str(i): x for i, x in enumerate(y)} for y in (judged, run))
+        values = pytrec_eval.RelevanceEvaluator(relevance, names).evaluate(found)
+        return [values[name] for name in relevance]
+
+    whole = evaluate({"ndcg_cut_10", "recall_100", "map"}, scores)
+    ranks = evaluate({"recip_rank"}, [dict(list(x.items())[:10]) for x in scores])
     return [
         {
-            "ndcg_at_10": whole[name]["ndcg_cut_10"],
-            "mrr_at_10": ranks[name]["recip_rank"],
-            "recall_at_100": whole[name]["recall_100"],
-            "map": whole[name]["map"],
+            "ndcg_at_10": values["ndcg_cut_10"],
+            "mrr_at_10": rank["recip_rank"],
+            "recall_at_100": values["recall_100"],
+            "map": values["map"],
         }
-        for name in examples.ids
+        for values, rank in zip(whole, ranks, strict=True)
     ]
 
 
+def _mean(queries: Sequence[Mapping], names: Sequence[str]) -> dict[str, float]:
+    return {n: float(np.mean([values[n] for values in queries])) for n in names}
+
+
 def _means(examples: RetrievalExamples, answers: list) -> dict[str, float]:
-    queries = _by_query(examples, answers)
-    return {n: float(np.mean([values[n] for values in queries])) for n in _METRICS}
+    return _mean(_by_query(examples.labels, answers), _METRICS)
+
+
+def check_groups(task: Task, table: TextTable) -> None:
+    """Raises `UsageError` unless the model can rank the rows of the table's groups."""
+    is_binary = task.problem_type == SINGLE_LABEL and len(task.labels) == 2
+    require(
+        is_binary or task.problem_type == REGRESSION,
+        "group_column: candidates are ranked by a score or by two labels (finetune "
+        "--problem_type=regression trains on relevance as a score), received a model "
+        f"with the labels {', '.join(task.labels):.200}",
+    )
+    _check_library("group_column")
+    several = len(set(table.groups)) < len(table)
+    rule = f"group_column: {table.path}: expected groups of several rows, received"
+    require(several, f"{rule} {len(table)} of one (--group_column= for none)")
+
+
+def rank_groups(
+    table: TextTable, relevance: np.ndarray, scores: np.ndarray
+) -> list[dict[str, Any]]:
+    """Returns the metrics, the group and the ranked rows of each query of a table.
+
+    Of equal scores, the less relevant candidate comes first, so that a model that
+    answers all alike gains nothing by the order of the rows.
+
+    Args:
+        relevance, scores: `[R]`.
+    """
+    queries: dict[str, list[int]] = {name: [] for name in table.groups}
+    for row in np.lexsort([relevance, -scores]).tolist():
+        queries[table.groups[row]].append(row)
+    judged = [{str(i): int(relevance[i]) for i in rows} for rows in queries.values()]
+    ranks = [{str(i): -float(n) for n, i in enumerate(x)} for x in queries.values()]
+    found = zip(queries.items(), _by_query(judged, ranks), strict=True)
+    return [
+        {**values, "group": name, "rows": rows, "right": relevance[rows] > 0}
+        for (name, rows), values in found
+    ]
+
+
+def compare_groups(queries: Sequence[Mapping]) -> dict[str, float]:
+    """Returns means over the queries of `rank_groups`, and numbers of queries.
+
+    The metrics of a query without a relevant candidate, which is counted, are 0.
+    """
+    without = sum(not query["right"].any() for query in queries)
+    counts = {"queries": len(queries), "queries_without_relevant": without}
+    return _mean(queries, OF_GROUPS) | counts
+
+
+def worst_groups(
+    queries: Sequence[Mapping], table: TextTable, truncated: np.ndarray
+) -> list[dict[str, Any]]:
+    """Returns the queries with the lowest nDCG, for a report."""
+    texts = table.text_pairs or table.texts
+    with_relevant = [query for query in queries if query["right"].any()]
+    return [
+        {
+            "index": query["group"],
+            "text": table.texts[rows[0]][:LONGEST_TEXT],
+            "label": "; ".join(
+                texts[i][:200] for i in np.array(rows)[query["right"]][:3]
+            ),
+            "prediction": texts[rows[0]][:LONGEST_TEXT],
+            "score": query[_METRICS[0]],
+            "truncated": bool(truncated[rows].any()),
+        }
+        for query in sorted(with_relevant, key=lambda x: x[_METRICS[0]])[:MOST_ERRORS]
+        for rows in [query["rows"]]
+    ]
+
+
+def _check_library(name: str) -> None:
+    there = importlib.util.find_spec("pytrec_eval")
+    require(there, f"{name} needs pytrec_eval: pip install albert_tf[retrieval]")
 
 
 TASKS = (

@@ -14,7 +14,7 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.tasks import metrics
+from albert_tf.tasks import metrics, retrieval
 from albert_tf.tasks.labels import (
     choose_problem_type,
     find_labels,
@@ -114,6 +114,8 @@ class TextTask(Task):
 
     def usable(self, examples) -> TextTable:
         """Returns the examples without any that have no valid label."""
+        if examples.groups is not None:
+            retrieval.check_groups(self, examples)
         return usable(self, examples, self.options.on_bad_input)
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
@@ -150,7 +152,7 @@ class TextTask(Task):
         name of the selecting metric, for always answering with the most frequent label.
         Several labels per text: `majority_` with the selecting metric, each label
         answered by its more frequent value. Scores: `mse`, and `mean_mse` for always
-        answering with the mean of the labels.
+        answering with the mean of the labels. For groups: `retrieval.compare_groups`.
         """
         correct, decisions = make_targets(self, examples), answers.decisions
         if self.positive_label is not None:
@@ -158,6 +160,8 @@ class TextTask(Task):
             value = np.array([int(x == self.positive_label) for x in self.labels])
             correct, decisions = value[correct], value[decisions]
         values = dict(self.metrics(correct, decisions))
+        if examples.groups is not None:
+            values |= retrieval.compare_groups(self._ranked(examples, answers))
         if self.problem_type == REGRESSION:
             correct = correct.astype(np.float64)
             values["mse"] = float(np.mean((correct - decisions) ** 2))
@@ -173,13 +177,19 @@ class TextTask(Task):
 
     def metric_names(self, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
+        ranks = () if examples.groups is None else retrieval.OF_GROUPS
         if self.problem_type == REGRESSION:
             values = self.metrics([0.0, 1.0], [0.0, 1.0])
-            return list(dict.fromkeys([*values, "mse"]))
+            return list(dict.fromkeys([*values, *ranks, "mse"]))
         cells = np.array([0, 1])
         if self.problem_type == MULTI_LABEL:
             cells = np.ones((1, len(self.labels)), bool)
-        return list(self.metrics(cells, cells))
+        return [*self.metrics(cells, cells), *ranks]
+
+    def strata(self, examples) -> list[tuple[Any, Any]]:
+        """Returns the group of each example, which stays together, and its label."""
+        groups = examples.groups or range(len(examples))
+        return list(zip(groups, examples.labels, strict=True))
 
     def collapse(self, examples, answers) -> str:
         """Returns a message if all answers are alike although the labels are not."""
@@ -263,6 +273,10 @@ class TextTask(Task):
             if single:
                 counts = metrics.confusion(correct, decisions, len(answers.labels))
                 report["confusion"] = counts
+        if examples.groups is not None:
+            queries = self._ranked(examples, answers)
+            worst = retrieval.worst_groups(queries, examples, encoded.truncated)
+            return report | {"errors": worst}
         order = np.argsort(-np.nan_to_num(losses, nan=np.inf), kind="stable")
         report["errors"] = [
             {
@@ -277,6 +291,15 @@ class TextTask(Task):
             for label in [examples.labels[i]]
         ]
         return report
+
+    def _ranked(self, examples, answers) -> list[dict[str, Any]]:
+        relevance, scores = make_targets(self, examples), answers.scores
+        if self.problem_type == SINGLE_LABEL:
+            chosen = self.labels.index(self.positive_label)
+            relevance = relevance == chosen
+            # The probability has the same order, but many are equal to 1.
+            scores = answers.logits[:, chosen] - answers.logits[:, 1 - chosen]
+        return retrieval.rank_groups(examples, relevance, scores)
 
 
 def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> Task:

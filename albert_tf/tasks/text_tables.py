@@ -74,6 +74,7 @@ class TextTable(Examples):
         unit: What `lines` counts: "line", or "row".
         skipped: Number of rows of the file that were skipped or padded, by reason.
         problems: See `Examples`.
+        groups: Name of the query that each row is a candidate of, or None.
     """
 
     path: str
@@ -85,6 +86,7 @@ class TextTable(Examples):
     unit: str = "line"
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     problems: list[str] | None = None
+    groups: list[str] | None = None
 
     def __post_init__(self):
         if self.ids is None:
@@ -106,9 +108,9 @@ class TextFileSettings(ColumnSettings):
     text_column: str = setting("text", common=True)
 
     def columns(self, labelled: bool = True) -> tuple[str, ...]:
-        """Returns the columns of texts, second texts, labels and ids; "" if absent.
+        """Returns the columns of texts, pairs, labels, ids and groups; "" if absent.
 
-        If there is one column per label, these columns come after the four.
+        If there is one column per label, these columns come after the five.
         """
         several = getattr(self, "label_columns", ()) if labelled else ()
         label = "" if several else getattr(self, "label_column", "")
@@ -117,6 +119,7 @@ class TextFileSettings(ColumnSettings):
             getattr(self, "text_pair_column", ""),
             label if labelled else "",
             self.id_column,
+            getattr(self, "group_column", "") if labelled else "",
             *several,
         )
 
@@ -152,6 +155,9 @@ class LabelledTableSettings(TableSettings, LabelSettings):
         skip_label: Rows with this label are left out and counted. Default: - if all
             other labels belong to natural language inference, unsup if they are neg
             and pos.
+        group_column: Texts with scores, or with two labels: column that names the query
+            of each row. The rows of a query are also evaluated as a ranking, and stay
+            together when dev examples are held back.
         problem_type: Kind of the labels. auto: lists are several labels per row,
             numbers with a decimal point are scores, anything else is a class.
     """
@@ -159,6 +165,7 @@ class LabelledTableSettings(TableSettings, LabelSettings):
     label_columns: tuple[str, ...] = ()
     label_separator: str = ""
     skip_label: str = ""
+    group_column: str = ""
     problem_type: str = setting(
         AUTO, choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION)
     )
@@ -321,9 +328,9 @@ def _make_table(
     """
     bad, known, rows = BadRows(on_bad_input), known or Ids(), range(len(columns))
     bad.counts.update(columns.skipped)
-    texts, text_pairs, written, ids = map(columns.values.get, wanted[:4])
-    labels, named = None, [name for name in (*wanted[:2], wanted[3]) if name]
-    several = wanted[4:]
+    texts, text_pairs, written, ids, groups = map(columns.values.get, wanted[:5])
+    labels, named = None, [name for name in (*wanted[:2], *wanted[3:5]) if name]
+    several = wanted[5:]
     if several:
         labels = [()] * len(columns)
     elif written is not None:
@@ -360,6 +367,8 @@ def _make_table(
         if ids is not None:
             require(ids[row], "the id is empty", error=DataError)
             known.add(ids[row], f"{columns.unit} {columns.lines[row]}")
+        empty = f"{wanted[4]}: the group is empty"
+        require(groups is None or groups[row].strip(), empty, error=DataError)
         return row
 
     def blank(row: int) -> int:
@@ -372,12 +381,11 @@ def _make_table(
     message = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
     require(valid, message, error=DataError)
     warn_of_skipped(columns.path, bad.counts, bad.first)
-    values = (texts, text_pairs, labels, columns.lines, ids)
+    values = (texts, text_pairs, labels, columns.lines, ids, groups)
     chosen = [None if v is None else [v[row] for row in valid] for v in values]
-    if ids is None:
-        chosen[-1] = [str(i) for i in range(first, first + len(valid))]
+    chosen[4] = chosen[4] or [str(first + i) for i in range(len(valid))]
     about = (columns.unit, dict(bad.counts), bad.problems or None)
-    return TextTable(columns.path, *chosen, *about)
+    return TextTable(columns.path, *chosen[:5], *about, chosen[5])
 
 
 def _chosen(names: Sequence[str], cells: Iterable[Any]) -> tuple[str, ...]:

@@ -52,15 +52,6 @@ _ROLE = flags.DEFINE_string(
 _DIMENSION = flags.DEFINE_integer(
     "dimension", None, "Keep only the first numbers of each vector.", 1
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length",
-    None,
-    "Longer texts are cut. Default: as an embedder was trained, or the model's "
-    "maximum.",
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "predict_batch_size", 32, "Rows per call of the model, at most.", 1
-)
 define_settings(BulkSettings)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
@@ -76,13 +67,12 @@ def main() -> None:
     work = EmbedWork(
         model=_MODEL.value,
         output_file=_OUTPUT_FILE.value,
-        max_seq_length=_MAX_SEQ_LENGTH.value,
-        batch_size=_BATCH_SIZE.value,
         named=bool(settings.id_column),
         layer=_LAYER.value,
         pooling=_POOLING.value,
         role=_ROLE.value,
         dimension=_DIMENSION.value,
+        **bulk.sizes,
     )
     answer_rows(
         work,

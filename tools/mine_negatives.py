@@ -43,12 +43,6 @@ _MAX_RANK = flags.DEFINE_integer("max_rank", 50, "Last rank to take from.", 1)
 _MARGIN = flags.DEFINE_float(
     "margin", 0.0, "Least difference from the cosine of the positive."
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: as the model was trained."
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "predict_batch_size", 32, "Rows per call of the model, at most.", 1
-)
 define_settings(BulkSettings)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
@@ -64,14 +58,13 @@ def main() -> None:
     from albert_tf.inference import search
     from albert_tf.inference.files import EmbedWork, answer_rows
 
-    sizes = {"max_seq_length": _MAX_SEQ_LENGTH.value, "batch_size": _BATCH_SIZE.value}
     columns = dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value}
     folder = f"{_OUTPUT_FILE.value}.index"
     search.write_pairs(folder, settings.stream(_INPUT_FILE.value))
     role = search.role_of_corpus(_MODEL.value)
     index = search.build_index(
         folder,
-        EmbedWork(model=_MODEL.value, output_file="", role=role, **sizes),
+        EmbedWork(model=_MODEL.value, output_file="", role=role, **bulk.sizes),
         lambda: search.positives(folder, _INPUT_FILE.value),
         columns,
         bulk,
@@ -85,7 +78,7 @@ def main() -> None:
             min_rank=_MIN_RANK.value,
             max_rank=_MAX_RANK.value,
             margin=_MARGIN.value,
-            **sizes,
+            **bulk.sizes,
         ),
         lambda: settings.stream(_INPUT_FILE.value),
         columns,

@@ -44,14 +44,6 @@ _OUTPUT_FILE = flags.DEFINE_string(
 )
 define_settings(DataSettings)
 define_settings(BulkSettings)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length",
-    None,
-    "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "predict_batch_size", 32, "Rows per call of the model, at most.", 1
-)
 _EXIT = flags.DEFINE_string(
     "exit", None, f"Stop early, text classifiers only: {RULE_HELP}."
 )
@@ -76,7 +68,7 @@ def main() -> None:
     from albert_tf.inference.files import PredictWork, answer_rows
     from albert_tf.inference.predictor import find_task
 
-    task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    task = find_task(_MODEL.value, settings.task, bulk.max_seq_length)
     expected = f"model: {_MODEL.value} gives vectors, which embed writes"
     require(HEADS[task.head].answers != VECTORS, expected)
     settings = read_settings(DataSettings, remembered(task, input_file))
@@ -84,11 +76,10 @@ def main() -> None:
         answers=HEADS[task.head].answers,
         model=_MODEL.value,
         output_file=output_file,
-        max_seq_length=_MAX_SEQ_LENGTH.value,
-        batch_size=_BATCH_SIZE.value,
         named=bool(settings.id_column),
         task=settings.task,
         exit=_EXIT.value,
+        **bulk.sizes,
     )
     given = {"split": _SPLIT.value, "input_file": input_file}
     answer_rows(

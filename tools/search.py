@@ -44,12 +44,6 @@ _INDEX_DIR = flags.DEFINE_string(
     "Folder of the index, which a later search of the same corpus uses again. Default: "
     "one that is removed at the end.",
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: as the model was trained."
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "predict_batch_size", 32, "Rows per call of the model, at most.", 1
-)
 define_settings(BulkSettings)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
@@ -63,7 +57,6 @@ def main() -> None:
     from albert_tf.inference.files import EmbedWork, answer_rows
     from albert_tf.inference.search import SearchWork, build_index, role_of_corpus
 
-    sizes = {"max_seq_length": _MAX_SEQ_LENGTH.value, "batch_size": _BATCH_SIZE.value}
     columns = dataclasses.asdict(settings)
     index = build_index(
         _INDEX_DIR.value or f"{_OUTPUT_FILE.value}.index",
@@ -71,7 +64,7 @@ def main() -> None:
             model=_MODEL.value,
             output_file="",
             role=role_of_corpus(_MODEL.value),
-            **sizes,
+            **bulk.sizes,
         ),
         lambda: settings.stream(_CORPUS.value),
         columns | {"input_file": _CORPUS.value},
@@ -84,7 +77,7 @@ def main() -> None:
             output_file=_OUTPUT_FILE.value,
             index=index,
             k=_K.value,
-            **sizes,
+            **bulk.sizes,
         ),
         lambda: settings.stream(_QUERIES.value),
         columns | {"input_file": _QUERIES.value},

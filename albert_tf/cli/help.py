@@ -23,7 +23,7 @@ OF_TOOLS = {
     "from head do_lower_case keep_accents vocab_size model_type character_coverage",
     "training": "config num_train_steps train_batch_size seed precision",
     "evaluation": "| eval_batch_size",
-    "devices": "| jit_compile fuse_elementwise predict_batch_size batch_size",
+    "devices": "| jit_compile fuse_elementwise batch_size",
     "outputs": "output output_file output_dir report_file format overwrite | "
     "output_model output_prefix exits_curve top_k ignore verify",
     "measurements": "topic steps rounds num_texts shapes | max_bytes seconds "

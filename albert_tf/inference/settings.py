@@ -14,6 +14,9 @@ class BulkSettings:
     """The division of a file's rows, and the processes that compute the answers.
 
     Attributes:
+        max_seq_length: Longer texts are cut. Default: as the model was trained, or else
+            its maximum.
+        predict_batch_size: Rows per call of the model, at most.
         num_workers: Processes, each with the model in memory; the cores are shared out
             among them. The output does not depend on their number.
         rows_per_part: Rows that are sorted by length and saved together; a run that was
@@ -25,6 +28,8 @@ class BulkSettings:
 
     group = "devices"
 
+    max_seq_length: int | None = setting(None, group="model", common=True)
+    predict_batch_size: int = setting(32, minimum=1)
     num_workers: int = setting(1, common=True, minimum=1)
     rows_per_part: int = setting(4096, minimum=1)
     max_batch_tokens: int = setting(4096, minimum=1)
@@ -46,6 +51,14 @@ class BulkSettings:
             from albert_tf.jobs.beam import check_runner
 
             check_runner(self.runner, self.beam_option)
+
+    @property
+    def sizes(self) -> dict:
+        """Arguments of `files.RowWork` that limit rows and batches."""
+        return {
+            "max_seq_length": self.max_seq_length,
+            "batch_size": self.predict_batch_size,
+        }
 
     @property
     def threads_per_worker(self) -> int:

@@ -60,7 +60,7 @@ def main() -> None:
 
     columns = dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value}
     folder = f"{_OUTPUT_FILE.value}.index"
-    search.write_pairs(folder, settings.stream(_INPUT_FILE.value))
+    pairs = search.write_pairs(folder, settings.stream(_INPUT_FILE.value))
     role = search.role_of_corpus(_MODEL.value)
     index = search.build_index(
         folder,
@@ -68,6 +68,7 @@ def main() -> None:
         lambda: search.positives(folder, _INPUT_FILE.value),
         columns,
         bulk,
+        overwrite=_OVERWRITE.value,
     )
     answer_rows(
         search.NegativesWork(
@@ -78,6 +79,7 @@ def main() -> None:
             min_rank=_MIN_RANK.value,
             max_rank=_MAX_RANK.value,
             margin=_MARGIN.value,
+            pairs=pairs,
             **bulk.sizes,
         ),
         lambda: settings.stream(_INPUT_FILE.value),

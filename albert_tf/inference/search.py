@@ -91,6 +91,7 @@ def build_index(
     settings: Mapping[str, Any],
     bulk: BulkSettings | None = None,
     vectors: str = "",
+    overwrite: bool = False,
 ) -> Index:
     """Makes the index of a corpus, or finds the one that an earlier run made.
 
@@ -99,14 +100,16 @@ def build_index(
         open_corpus: callable. Returns the texts of the corpus.
         settings: dict. Settings that determine the corpus, ready for JSON.
         vectors: str. File that `embed` wrote for this corpus, instead of new vectors.
+        overwrite: bool. Whether to replace the index of another model or corpus.
 
     Raises:
-        UsageError: If the folder holds the index of another model or corpus, or the
-            vectors belong to others.
+        UsageError: If the folder holds the index of another model or corpus and
+            `overwrite` is not set, or the vectors belong to others.
         DataError: If the corpus cannot be used, or has two texts of one id.
     """
     make_folder(folder)
     model, path = model_digest(work.model), os.path.join(folder, _RECORD)
+    own = os.path.join(folder, _VECTORS)
     how = {name: getattr(work, name) for name in _HOW}
     with _new_database(folder, _TEXTS) as database:
         count, ids, texts = _write_texts(database, open_corpus())
@@ -115,13 +118,15 @@ def build_index(
         record = {"model": model, "role": work.role, "ids": ids, "texts": texts, **how}
         message = f"{folder}: holds the index of another model or corpus; remove it, "
         same = not files.exists(path) or files.read_json(path) == record
-        require(same, f"{message}or name another folder")
+        require(same or overwrite, f"{message}or name another folder")
+    if not same and os.path.exists(own):
+        os.remove(own)  # before there is a record that does not fit
     files.write_text(path, files.to_json(record))
     if not vectors:
-        vectors = os.path.join(folder, _VECTORS)
+        vectors = own
         if not files.exists(vectors):
             embed = dataclasses.replace(work, output_file=vectors)
-            answer_rows(embed, open_corpus, settings, bulk)
+            answer_rows(embed, open_corpus, settings, bulk, overwrite)
     digest = hashlib.sha256(files.to_json(record).encode()).hexdigest()
     return Index(folder, vectors, digest, how)
 
@@ -257,11 +262,13 @@ class NegativesWork(SearchWork):
         k: Number of negatives.
         min_rank, max_rank: Ranks that are considered, from 1, positives left out.
         margin: Least difference between the cosines of the positive and a negative.
+        pairs: Digest of all pairs, which decide about the negatives of each row.
     """
 
     min_rank: int = 1
     max_rank: int = 50
     margin: float = 0.0
+    pairs: str = ""
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         embedder = self.load(Embedder, num_threads)
@@ -314,15 +321,21 @@ class NegativesWork(SearchWork):
 _MOST_POSITIVES = 20
 
 
-def write_pairs(folder: str, pairs: Portions) -> None:
-    """Writes the positives of each text into the folder of an index."""
+def write_pairs(folder: str, pairs: Portions) -> str:
+    """Writes the positives of each text into the folder of an index; returns a digest.
+
+    It does not depend on the portions in which the pairs are read.
+    """
     make_folder(folder)
+    digest = TextsDigest()
     with _new_database(folder, _PAIRS) as database:
         database.execute("CREATE TABLE pairs (text TEXT, positive TEXT)")
         for part in pairs.portions(4096):
             rows = [tuple(map(_stored, row[:2])) for row in part.texts]
+            digest.add(text for row in rows for text in row)
             database.executemany("INSERT INTO pairs VALUES (?, ?)", rows)
         database.execute("CREATE INDEX by_text ON pairs (text)")
+    return digest.value()
 
 
 def positives(folder: str, path: str) -> Portions:

@@ -7,6 +7,7 @@ import pytest
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.errors import DataError, UsageError
+from albert_tf.inference import formats
 from albert_tf.inference import search as search_module
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.files import EmbedWork, answer_rows
@@ -17,6 +18,7 @@ from albert_tf.inference.search import (
     positives,
     write_pairs,
 )
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.models.embedder import AlbertTextEmbedder
 from albert_tf.tasks.embedding_files import TUPLES, PairFileSettings, TextTuples
 from albert_tf.tasks.task import Portions
@@ -25,6 +27,7 @@ from tests.tiny import CONFIG
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "and", "bird", "flew", "house", "a"]
 TEXTS = [" ".join([*WORDS, *WORDS][i : i + 3]) for i in range(10)]
+IDS = [str(i) for i in range(4)]
 SETTINGS = TextFileSettings(id_column="id")
 
 
@@ -58,7 +61,7 @@ def search(model, tmp_path, name="found.jsonl", corpus=TEXTS, **options):
         return index, [json.loads(line) for line in f]
 
 
-def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path):
+def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path, monkeypatch):
     index, rows = search(model, tmp_path)
     embed = Embedder.from_pretrained(model)
     products = embed(TEXTS[::4], role="query") @ embed(TEXTS, role="passage").T
@@ -74,6 +77,13 @@ def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path):
     assert given == (index, rows)
     with pytest.raises(UsageError, match="holds the index of another model or corpus"):
         search(model, tmp_path, "other.jsonl", corpus=TEXTS[:-1])
+    # Vectors are never those of another corpus, not even after a kill.
+    made = []
+    monkeypatch.setattr(search_module, "answer_rows", lambda *_: made.append(1))
+    work = EmbedWork(model=model, output_file="")
+    corpus = table(tmp_path / "corpus.jsonl", TEXTS[:-1])
+    build_index(str(tmp_path / "index"), work, corpus, {}, overwrite=True)
+    assert made and not (tmp_path / "index/vectors.npy").exists()
 
 
 def test_refuses_vectors_that_do_not_belong_to_the_corpus(model, tmp_path):
@@ -141,3 +151,32 @@ def test_negatives_are_near_but_no_positives(model, tmp_path):
             expected = [TEXTS[j] for j in near if products[i, j] <= limit][:2]
             found = [row["negative_1"], row["negative_2"]]
             assert found == expected + [""] * (2 - len(expected))
+
+
+def test_negatives_continue_with_the_same_pairs_only(model, tmp_path, monkeypatch):
+    folder, output = str(tmp_path / "index"), str(tmp_path / "triples.jsonl")
+    first = [[TEXTS[i], TEXTS[i + 1]] for i in range(4)]
+    # The same positives and the same first part, but another text has the last one.
+    second = [*first[:3], [TEXTS[0], TEXTS[4]]]
+
+    def mine(rows, most=9):
+        where = [""] * len(rows)
+        pairs = Portions.of(TextTuples("t", IDS, rows, where, where, TUPLES))
+        digest = write_pairs(folder, pairs)
+        index = search_module.Index(folder, "", "", {})
+        work = NegativesWork(model=model, output_file=output, index=index, pairs=digest)
+
+        def compute(job, on_rows):
+            if job.index == most:
+                raise DataError("stopped")
+            return formats.rows_of(work.output, job, [{"text": "a"}])
+
+        monkeypatch.setattr(NegativesWork, "open", lambda *_: compute)
+        bulk = BulkSettings(rows_per_part=2)
+        return answer_rows(work, lambda: pairs, {}, bulk).resumed
+
+    with pytest.raises(DataError, match="stopped"):
+        mine(first, most=1)
+    with pytest.raises(UsageError, match="with other settings: pairs .*--overwrite"):
+        mine(second)
+    assert mine(first) == 2

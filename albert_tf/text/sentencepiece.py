@@ -107,9 +107,7 @@ class AlbertTokenizer(Tokenizer):
     ):
         name = "SentencePiece model" if isinstance(model, bytes) else os.fspath(model)
         super().__init__(model if isinstance(model, bytes) else files.read_bytes(model))
-        self._library = processor = _load(self.model, name)
-        pieces = [processor.id_to_piece(i) for i in range(len(processor))]
-        controls = filter(processor.is_control, range(len(pieces)))
+        self._library, pieces, controls = _load(self.model, name)
         what = f"{name}: not an ALBERT vocabulary"
         self._set_vocabulary(pieces, controls, what, added_tokens)
         self._controls.discard(self.unk_id)
@@ -239,14 +237,23 @@ class AlbertTokenizer(Tokenizer):
         return token_id if new == self.unk_id else new
 
 
-def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+def _load(model: bytes, name: str) -> tuple:
     check(model, name)
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
+        return _open(model)
     except RuntimeError as e:
         raise DataError(
             f"{name}: not a SentencePiece model ({len(model)} bytes): {e}"
         ) from None
+
+
+# A run opens the same model ten times, and each takes a third of a second.
+@functools.lru_cache(maxsize=2)
+def _open(model: bytes) -> tuple:
+    """Returns the tokenizer of a model, its pieces and the ids of control symbols."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = [processor.id_to_piece(i) for i in range(len(processor))]
+    return processor, pieces, [*filter(processor.is_control, range(len(pieces)))]
 
 
 def check(model: bytes, name: str) -> None:
@@ -260,7 +267,7 @@ def check(model: bytes, name: str) -> None:
             map leaves its bounds.
     """
     try:
-        _check(sentencepiece_model_pb2.ModelProto.FromString(model))
+        _check(model)
     except (DecodeError, ValueError) as e:
         rule = f"{name}: is the list of a model's pieces; give the model, a file .model"
         require(not _is_list(model), rule, error=DataError)
@@ -278,7 +285,9 @@ def _is_list(data: bytes) -> bool:
         return False
 
 
-def _check(proto: sentencepiece_model_pb2.ModelProto) -> None:
+@functools.lru_cache(maxsize=2)
+def _check(model: bytes) -> None:
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     symbols, num_unknown = [], 0
     for one in proto.pieces:
         piece = _text(one.piece).encode()

@@ -18,6 +18,7 @@ import pathlib
 import runpy
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,12 @@ PYTHON = [sys.executable, "-S", os.path.abspath(__file__)]
 OWNER = "ALBERT_TF_TESTS_PID"
 # Variables that are read by imports: there is a server for each of their values.
 _EARLY = ("KERAS_BACKEND", "PYTHONHASHSEED", "PYTHONUTF8", "TF_CPP_MIN_LOG_LEVEL")
+# With JAX nearly all time goes into compiling: this takes half of it on CPUs, and what
+# one process has compiled the others of a session load.
+_JAX = {
+    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -39,6 +46,9 @@ def main(arguments: list[str]) -> None:
     """Lets a copy run a program, and ends as it does."""
     if OWNER not in os.environ:
         os.execv(sys.executable, [sys.executable, *arguments])
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        cache = {"JAX_COMPILATION_CACHE_DIR": _cache()}
+        os.environ.update(_JAX | cache | os.environ)
     connection = _connect()
     request = [arguments, dict(os.environ), os.getcwd()]
     socket.send_fds(connection, [b"\n"], [0, 1, 2])
@@ -65,6 +75,11 @@ def write_program(path: pathlib.Path, *arguments: str, **more: str) -> None:
     lines = ["#!/bin/sh", *lines, f'exec {shlex.join([*PYTHON, *arguments])} "$@"', ""]
     path.write_text("\n".join(lines), encoding="utf-8")
     path.chmod(0o755)
+
+
+def _cache() -> str:
+    """Returns the folder of the programs that this session has compiled."""
+    return os.path.join(tempfile.gettempdir(), f"albert_tf-{os.environ[OWNER]}-jax")
 
 
 def _connect() -> socket.socket:
@@ -123,6 +138,7 @@ def serve(address: str) -> list[str]:
             connection.close()
     for path in (address, f"{address}.lock"):
         os.remove(path)
+    shutil.rmtree(_cache(), ignore_errors=True)
     os._exit(0)
 
 

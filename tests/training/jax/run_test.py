@@ -1,6 +1,8 @@
 """Whole runs on JAX: as on TensorFlow, killed, continued, on two workers."""
 
 import json
+import pathlib
+import shutil
 import signal
 
 import pytest
@@ -8,7 +10,10 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
 from albert_tf.models.masked_lm import AlbertPretrainer
+from albert_tf.reports.run_page import draw_run
 from albert_tf.storage.streams import find_checkpoints
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.training import runs
 from tests.training.cluster import (
     EXACT,
@@ -48,7 +53,7 @@ def values(tmp_path_factory, tokenizer):
 def whole(values, tmp_path_factory):
     """Returns the folders of the run on TensorFlow and on JAX."""
     folder = tmp_path_factory.mktemp("whole")
-    execute("pretrain", values(folder, "tensorflow"))
+    pretrain(PretrainSettings(**values(folder, "tensorflow")), draw_run)
     execute("pretrain", on_jax(values(folder, "jax")))
     return folder / "tensorflow", folder / "jax"
 
@@ -62,28 +67,35 @@ def test_a_run_is_that_of_tensorflow(whole):
     assert [r["settings"]["backend"] for r in records] == ["tensorflow", "jax"]
 
 
-@pytest.mark.parametrize(
-    "moment", ["checkpoint", pytest.param("step", marks=pytest.mark.broad)]
-)
-def test_a_killed_run_continues_to_the_same_bits(whole, values, tmp_path, moment):
+def test_a_killed_run_continues_to_the_same_bits_or_on_the_other_engine(
+    whole, values, tmp_path
+):
     given = on_jax(values(tmp_path, "run"))
-    execute("pretrain", given, moment, 2)
+    execute("pretrain", given, "checkpoint", 2)  # the first one is whole by then
+    assert find_checkpoints(tmp_path / "run/checkpoints")
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
     execute("pretrain", given)
     assert_same_run(whole[1], tmp_path / "run")
+    assert_continued(whole, values(tmp_path, "other"), "jax")
 
 
-@pytest.mark.parametrize(
-    "first", ["jax", pytest.param("tensorflow", marks=pytest.mark.broad)]
-)
-def test_the_other_engine_continues_a_run(whole, values, tmp_path, first):
-    given = values(tmp_path, "run")
-    both = [given, on_jax(given)][:: 1 if first == "tensorflow" else -1]
-    execute("pretrain", both[0], "checkpoint", 2)  # the first one is whole by then
-    assert find_checkpoints(tmp_path / "run/checkpoints")
-    execute("pretrain", both[1])
-    assert_close(whole[0], tmp_path / "run", "model/model.safetensors")
-    record = json.loads((tmp_path / "run/run.json").read_text())
+def assert_continued(whole, given, first):
+    execute("pretrain", given)
+    run = pathlib.Path(given["output_dir"])
+    assert_close(whole[0], run, "model/model.safetensors")
+    record = json.loads((run / "run.json").read_text())
     assert record["changed_from"] == [{"backend": first}]
+
+
+@pytest.mark.broad
+def test_killed_in_a_step_or_begun_by_tensorflow(whole, values, tmp_path):
+    given = values(tmp_path, "run")
+    execute("pretrain", on_jax(given), "step", 2)
+    execute("pretrain", on_jax(given))
+    assert_same_run(whole[1], tmp_path / "run")
+    given = values(tmp_path, "other")
+    execute("pretrain", given, "checkpoint", 2)
+    assert_continued(whole, on_jax(given), "tensorflow")
 
 
 def test_two_workers_equal_one_device(whole, values, tmp_path):
@@ -135,10 +147,9 @@ def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family, devi
     given = runs.family(family, tmp_path, pretrained_as(**sizes, **EXACT))
     given |= {"dropout": 0.0, "early_stopping_patience": 0}
     # A new head has other initial values on each engine.
-    start = {**given, "output_dir": str(tmp_path / "start"), "num_train_steps": 2}
-    execute("finetune", start)
+    runs.run(tmp_path / "start", **{**given, "num_train_steps": 2})
     given |= {"init_checkpoint": str(tmp_path / "start")}
-    execute("finetune", {**given, "output_dir": str(tmp_path / "tensorflow")})
+    runs.run(tmp_path / "tensorflow", **given)
     if devices > 1:
         given |= {"distribution": "mirrored", "num_devices": devices}
     execute("finetune", on_jax({**given, "output_dir": str(tmp_path / "jax")}))

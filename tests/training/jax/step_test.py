@@ -8,28 +8,35 @@ import pytest
 from albert_tf.objectives.pretraining import OBJECTIVES
 from tests.training.steps import OF_VECTORS, run_cases
 
-LAMB = {"accumulation": 2, "answers": True}
+# A second layer is for the sharing of weights, loops, and losses of every layer.
+FLAT = {"config": {"num_hidden_layers": 1}}
 HALF = {"precision": "mixed_float16", "calls": [3], "accumulation": 2}
 CASES = {
-    "lamb": LAMB,
-    "adamw": {
-        **{"name": "adamw", "depth": "loop_remat"},
+    "lamb": {"accumulation": 2, "answers": True},
+    # The last bit of a probability may decide which token is drawn.
+    "electra": {"learns": "electra", "name": "adamw", "calls": [4, 4], **FLAT},
+    "spanbert": {
+        **{"learns": "spanbert", "name": "adamw", "depth": "loop_remat"},
         "optimizer": {"learning_rate": 0.003},
     },
-    # The last bit of a probability may decide which token is drawn.
-    "electra": {"learns": "electra", "name": "adamw", "calls": [4, 4], "answers": True},
-    "spanbert": {"learns": "spanbert", "depth": "loop"},
     "overflow": {
-        **{"precision": "mixed_float16", "calls": [1, 2], "name": "adamw"},
+        **{"precision": "mixed_float16", "calls": [1, 2], "name": "adamw", **FLAT},
         **{"loss_scale": 2.0**24, "optimizer": {"clip_norm": 0}},
     },
 }
 # After more steps on random texts, rounding decides.
 VECTORS = {"name": "adamw", "accumulation": 2, "calls": [10, 5]}
 VECTORS["optimizer"] = {"learning_rate": 3e-3}
-CASES |= {name: {**VECTORS, "learns": name} for name in OF_VECTORS}
-DROPPED = {**CASES["vectors"], "dropout": 0.3, "calls": [1], "undivided": True}
+VECTORS = {name: {**VECTORS, "learns": name} for name in OF_VECTORS}
+CASES["layers"] = VECTORS["layers"]
+DROPPED = {**VECTORS["vectors"], **FLAT, "dropout": 0.3, "calls": [1]}
 BROAD = {
+    "vectors": VECTORS["vectors"],
+    "electra": {**CASES["electra"], "config": {}, "answers": True},
+    "adamw": {
+        **{"name": "adamw", "depth": "loop"},
+        "optimizer": {"learning_rate": 0.003},
+    },
     "packed rows": {
         **{"name": "adamw", "packing": True, "answers": True},
         "optimizer": {"clip_norm": 0},
@@ -70,8 +77,9 @@ def expected(train):
 
 @pytest.fixture(scope="module")
 def found(train):
-    """What they train to on JAX, on several devices."""
-    more = {"slots": {**LAMB, "shard_optimizer": True}, "dropped": DROPPED}
+    """What they train to on JAX, on several devices; LAMB with divided slots."""
+    more = {"lamb": {**CASES["lamb"], "shard_optimizer": True}}
+    more["dropped"] = {**DROPPED, "undivided": True}
     return train(CASES | more, "jax", "mirrored")
 
 
@@ -95,11 +103,6 @@ def assert_same_training(found, expected, case):
 @pytest.mark.parametrize("case", CASES)
 def test_both_engines_train_to_the_same_weights(found, expected, case):
     assert_same_training(found[case], expected[case], case)
-
-
-@pytest.mark.slow
-def test_divided_slots_train_the_same(found, expected):
-    assert_same_training(found["slots"], expected["lamb"], "lamb")
 
 
 @pytest.mark.slow
@@ -127,7 +130,8 @@ def test_one_device_and_other_cases(train):
 def test_every_objective_has_a_case():
     covered = {case.get("learns", "albert") for case in CASES.values()}
     # The others have the terms and the model of one of these.
-    assert covered | {"bert", "roberta"} == set(OBJECTIVES) | set(OF_VECTORS)
+    others = {"bert", "roberta", "vectors"}
+    assert covered | others == set(OBJECTIVES) | set(OF_VECTORS)
 
 
 DEPTHS = """
@@ -149,12 +153,14 @@ for form, depths in (("unrolled", [24]), ("loop_remat", [6, 24])):
             num_attention_heads=2, intermediate_size=64, max_position_embeddings=64,
         )
         model = AlbertPretrainer(config, seed=3)
-        optimizer = create_optimizer("lamb", learning_rate=0.01, num_train_steps=9)
+        optimizer = create_optimizer("adamw", learning_rate=0.01, num_train_steps=9)
         update = Update(model, ALBERT, optimizer, mesh, depth=form)
         batch = update.batch_specs(random_batch(config, 4, 64))
         program = update.compiled().lower(update.state_specs(), batch)
-        memory = program.compile().memory_analysis().temp_size_in_bytes
-        found[f"{form} {layers}"] = len(program.as_text().splitlines()), memory
+        lines, memory = len(program.as_text().splitlines()), 0
+        if layers == 24:
+            memory = program.compile().memory_analysis().temp_size_in_bytes
+        found[f"{form} {layers}"] = lines, memory
 print(json.dumps(found))
 """
 

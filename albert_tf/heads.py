@@ -246,6 +246,8 @@ OPTION_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
 }
 
+# How an encoder, or another model, is evaluated by its vectors.
+TO_VECTORS = "convert_checkpoint --head=text_embedder makes it one that gives vectors"
 MODEL, GENERATOR = "model", "generator"
 # Two nets that are trained together. Each of them is stored as a separate model.
 PAIRS: dict[str, Head] = {

@@ -26,6 +26,7 @@ from albert_tf.heads import (
     LABELS,
     SPANS,
     TAGS,
+    TO_VECTORS,
     VECTORS,
     answering,
     find,
@@ -137,10 +138,11 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
             f"{checkpoint.path}: is ELECTRA's discriminator, which fills no masks; "
             f"give the folder of the generator, or of the run that holds {GENERATOR}/",
         )
+        hint = f"; {TO_VECTORS}" if "text_embedder" in heads else ""
         require(
             has_part,
             f"{checkpoint.path}: has no trained {part}, as a model has that was "
-            f"fine-tuned; its head is {checkpoint.head or 'none'}",
+            f"fine-tuned; its head is {checkpoint.head or 'none'}{hint}",
         )
     own = find(checkpoint.head)
     is_other = own.has_classifier and find(head).has_classifier

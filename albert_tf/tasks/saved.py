@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, require
-from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
+from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, TO_VECTORS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
 from albert_tf.tasks.embedding import EmbeddingTask, as_embedding, embedding_task
@@ -76,7 +76,9 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
         task = as_embedding(task) if head == "text_embedder" else task
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
         message = f"task: {task.name} needs a model with the head {task.head}"
-        require(task.head == head or spans, f"{message}, received one with {head}")
+        hint = f"; {TO_VECTORS}" if task.head == "text_embedder" else ""
+        received = f"received one with {head}{hint}"
+        require(task.head == head or spans, f"{message}, {received}")
         if task.labels:
             count = getattr(model, "num_labels", None)
             labels, note = match_labels(labels, task, num_labels=count)

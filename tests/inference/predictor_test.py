@@ -159,6 +159,8 @@ def test_another_task(tokenizer):
     assert Predictor(model, tokenizer, task="ax").task.name == "ax"
     with pytest.raises(UsageError, match="squad1 needs a model with the head"):
         Predictor(model, tokenizer, task="squad1")
+    with pytest.raises(UsageError, match="beir .*--head=text_embedder makes it"):
+        Predictor(model, tokenizer, task="beir")
     model.labels = None
     assert Predictor(model, tokenizer).task.labels == find_task("mnli").labels
     with pytest.raises(DataError, match="expected 2 labels, 0, 1, as task cola"):
@@ -190,7 +192,7 @@ def test_bad_options(tokenizer, given, message):
 
 def test_refuses_models_without_a_trained_head(tokenizer, tmp_path):
     load.save_pretrained(AlbertBackbone(CONFIG), tmp_path / "b", tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="no trained classifier, .* its head is none"):
+    with pytest.raises(UsageError, match="no trained classifier, .*=text_embedder"):
         Predictor.from_pretrained(tmp_path / "b")
     with pytest.raises(UsageError, match="no trained start_head, .* head is none"):
         Predictor.from_pretrained(tmp_path / "b", head="beam_question_answering")

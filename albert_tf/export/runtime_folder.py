@@ -1,6 +1,5 @@
 """Writes the folder of a model for another runtime: model, tokenizer, manifest."""
 
-import json
 import os
 import statistics
 import time
@@ -176,8 +175,8 @@ def make_example(
     """Returns a program that answers a text with the files of the folder.
 
     Classifiers print labels and scores; other models, whose answers take more than one
-    text or more than ten lines, the shapes of their outputs. `content` is the
-    manifest's.
+    text or more than ten lines, the shapes of their outputs. If there are prompts, a
+    second argument names the role of the text. `content` is the manifest's.
     """
     is_sentencepiece = tokenizer.file_name.endswith(".model")
     return fill(
@@ -191,7 +190,8 @@ def make_example(
         values=_VALUES,
         model_file=runtime.model_files[0],
         options=content["options"],
-        labels=json.dumps(content["labels"]) if "labels" in content else "",
+        labels=content.get("labels"),
+        prompts=content.get("prompts"),
         problem_type=content.get("problem_type"),
     )
 

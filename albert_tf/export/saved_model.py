@@ -256,6 +256,8 @@ def describe(
         content["labels"] = names_of(model, labels)
     if head.answers == LABELS:
         content["problem_type"] = problem_type_of(model)
+    if prompts := getattr(model, "prompts", None):
+        content["prompts"] = dict(prompts)
     return content
 
 

@@ -101,7 +101,10 @@ def test_every_head_has_a_short_program(row, format):
         content = {"max_seq_length": 24, "options": runtime.options("none")}
         content |= {"labels": labels} if labels else {}
         content |= {"problem_type": problem_type} if problem_type else {}
+        has_prompts = row.name == "text_embedder"
+        content |= {"prompts": {"query": "'😀' "}} if has_prompts else {}
         text = make_example(runtime, graph, _Encoder, content)
+        assert ("😀" in text) == ("prompt + sys.argv[1]" in text) == has_prompts
         compile(text, "example.py", "exec")
         assert len(text.splitlines()) <= 15
         assert all(f'"{name}"' in text for name in graph.inputs)

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import weakref
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -258,19 +259,28 @@ def read_tensors(prefix: str) -> dict[str, Tensor]:
     import tensorflow as tf
 
     errors = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
-    try:
-        reader = tf.train.load_checkpoint(streams.literal(prefix))
-        shapes = reader.get_variable_to_shape_map()
-        # The reader notices a missing or truncated data file only when it reads it.
-        _check_data(prefix)
-    except errors as e:
-        raise DataError(f"{prefix}: not a TensorFlow checkpoint: {_line(e)}") from None
+    with contextlib.ExitStack() as stack:
+        copy = prefix
+        try:
+            copy = stack.enter_context(streams.in_memory(prefix))
+            reader = tf.compat.v1.train.NewCheckpointReader(copy)
+            shapes = reader.get_variable_to_shape_map()
+            # The reader notices a missing or truncated data file only when it reads it.
+            _check_data(prefix)
+        except OSError as e:
+            raise DataError(f"{prefix}: cannot be read: {e.strerror}") from None
+        except errors as e:
+            line = _line(e).replace(copy, prefix)
+            raise DataError(f"{prefix}: not a TensorFlow checkpoint: {line}") from None
+        # The copy lasts as long as tensors can be read from it.
+        weakref.finalize(reader, stack.pop_all().close)
 
     def read_now(name: str) -> np.ndarray:
         try:
             value = np.asarray(reader.get_tensor(name))
         except errors as e:
-            raise DataError(f"{prefix}: {name} cannot be read: {_line(e)}") from None
+            line = _line(e).replace(copy, prefix)
+            raise DataError(f"{prefix}: {name} cannot be read: {line}") from None
         return as_float32(value, f"{prefix}: {name}")
 
     return {

@@ -5,21 +5,17 @@ checkpoints. Local paths use the standard library, so that worker processes need
 TensorFlow.
 """
 
-import atexit
 import contextlib
 import errno
 import fnmatch
-import functools
 import glob as local_glob
 import os
 import re
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from typing import IO
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.storage.calls import repeated
 
@@ -87,47 +83,21 @@ def escape(path: str) -> str:
     return local_glob.escape(path)
 
 
-def literal(path: str) -> str:
-    """Returns a path of the same file from which TensorFlow can read a checkpoint.
-
-    TensorFlow interprets a path as a pattern, and therefore finds nothing in `run[1]`.
-    Raises `UsageError` if the path of a bucket has such characters.
-    """
-    if not set(path) & set("*?[\\"):
-        return path
-    if files.is_remote(path):
-        raise UsageError(f"{path}: must have none of * ? [ \\ to hold checkpoints")
-    path = os.path.abspath(path)
-    if files.is_folder(path):
-        return _link_to(path)
-    folder, name = os.path.split(path)
-    return os.path.join(_link_to(folder), name)
-
-
-@functools.cache
-def _link_to(folder: str) -> str:
-    temporary = tempfile.mkdtemp(prefix="albert_tf-")
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    link = os.path.join(temporary, "link")
-    os.symlink(folder, link)
-    return link
-
-
 @contextlib.contextmanager
 def in_memory(prefix: str) -> Iterator[str]:
     """Copies a checkpoint into memory; yields the prefix of the copy.
 
     After a single failed read, TensorFlow's reader reports that the file is missing or
-    damaged, leaves values out, or ends the process. The copy is made by calls that are
-    repeated, so that TensorFlow's reports are true of the files. Raises `OSError` if a
-    file cannot be read.
+    damaged, leaves values out, or ends the process; it also takes a path for a pattern.
+    The copy is made by calls that are repeated, so that TensorFlow's reports are true
+    of the files. Raises `OSError` if a file cannot be read.
     """
     folder, base = os.path.split(prefix)
     copy = f"ram://{uuid.uuid4().hex}/copy"
     copies = {
         files.join(folder, name): copy + name.removeprefix(base)
-        for name in files.list_folder(folder)
-        if name.startswith(f"{base}.")
+        for name in files.list_folder(folder or ".")
+        if name.startswith((f"{base}.index", f"{base}.data-"))
     }
     try:
         for source, target in copies.items():

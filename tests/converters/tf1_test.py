@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
 from albert_tf.objectives.terms import cross_entropy
+from albert_tf.storage import calls, files
 from tests import tiny
 from tests.tf1_weights import golden_batch, save_tensors, stored_tensors
 from tests.tiny import GOLDEN, assert_same_weights, randomize
@@ -311,7 +313,7 @@ def flipped(content):
     ],
 )
 def test_damaged_files(name, change, message, tmp_path):
-    folder = shutil.copytree(BASE, tmp_path / "m")
+    folder = shutil.copytree(BASE, tmp_path / "m[1]")  # no pattern
     path = folder / f"albert_model.ckpt.{name}"
     content = path.read_bytes()
     path.unlink()
@@ -320,3 +322,14 @@ def test_damaged_files(name, change, message, tmp_path):
     with pytest.raises(DataError, match=message) as error:
         albert_tf.from_pretrained(folder, head=None)
     assert "\n" not in str(error.value)
+    assert "ram://" not in str(error.value)
+
+
+def test_a_read_that_fails_is_no_damage(monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(calls, "WAITS", ())
+    monkeypatch.setattr(files, "open_binary", fail)
+    with pytest.raises(DataError, match="cannot be read: Input/output error"):
+        tf1.read_tensors(str(PREFIX))

@@ -231,8 +231,8 @@ def check_groups(task: Task, table: TextTable) -> None:
     require(
         is_binary or task.problem_type == REGRESSION,
         "group_column: candidates are ranked by a score or by two labels (finetune "
-        "--problem_type=regression trains on relevance as a score), received a model "
-        f"with the labels {', '.join(task.labels):.200}",
+        "--problem_type=regression trains on relevance as a score), received "
+        f"the labels {', '.join(task.labels):.200}",
     )
     _check_library("group_column")
     several = len(set(table.groups)) < len(table)

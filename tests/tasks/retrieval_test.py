@@ -140,8 +140,8 @@ def test_of_two_labels_the_positive_one_is_relevant(tmp_path, order):
         (SCORES, [*RATED, ("q1", "g", "0.5")], {}, "line 8: .* relevance .*'0.5'"),
         (SCORES, [*RATED, ("q1", "g", "good")], {}, "line 8: .* score, .*'good'"),
         (SCORES, RATED, {"group_column": "candidate"}, "t.tsv: .* 6 of one"),
-        (table_task("012"), RATED, {}, "=regression .* with the labels 0, 1, 2"),
-        (table_task("012", MULTI_LABEL), RATED, {}, "=regression .* labels 0, 1, 2"),
+        (table_task("012"), RATED, {}, "=regression .* 0, 1, 2"),
+        (table_task("012", MULTI_LABEL), RATED, {}, "=regression .* 0, 1, 2"),
     ],
 )
 def test_refuses_groups(tmp_path, task, rows, columns, message):

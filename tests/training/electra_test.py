@@ -22,7 +22,7 @@ from tests.reports.parsed_page import ParsedPage
 from tests.training import runs
 from tests.training.runs import lines_of, run_pretraining
 
-SMALL = {"embedding_size": 8, "hidden_size": 8, "num_hidden_layers": 2}
+SMALL = {"embedding_size": 8, "hidden_size": 8, "num_hidden_layers": 1}
 ELECTRA = {"objective": "electra", "generator_size": 0.5, "max_seq_length": 64}
 ELECTRA |= {"max_predictions_per_seq": 10, "num_train_steps": 2, "log_steps": 1}
 SHARING = ("tied", "disentangled", "none")
@@ -50,7 +50,8 @@ def run(records, tmp_path_factory):
         if sharing in SHARING:
             given["embedding_sharing"] = sharing
         folder = tmp_path_factory.mktemp(sharing)
-        run_pretraining(folder, SMALL, **given | SETTINGS[sharing])
+        sizes = SMALL | {"num_hidden_layers": 1 + (sharing == "block")}
+        run_pretraining(folder, sizes, **given | SETTINGS[sharing])
         return folder / "run", given | SETTINGS[sharing]
 
     return train

@@ -167,7 +167,7 @@ except strategy.DataError as e:
 
 
 @pytest.mark.slow
-def test_a_lone_worker_ends_in_time_and_when_asked_to(tmp_path, run_python):
+def test_a_lone_worker_ends_in_time_and_when_asked_to(tmp_path, run_forked):
     ports = free_ports(4)
     configs = clusters(2, ports[:2])[0], clusters(2, ports[2:])[0]
     late, asked = (
@@ -185,5 +185,5 @@ def test_a_lone_worker_ends_in_time_and_when_asked_to(tmp_path, run_python):
     asked.send_signal(signal.SIGTERM)
     _, errors = asked.communicate(timeout=20)
     assert asked.returncode == 143, errors
-    done = run_python("-c", LEAVES, timeout=300, TF_CONFIG=configs[1])
+    done = run_forked("-c", LEAVES, timeout=300, TF_CONFIG=configs[1])
     assert "answer, but cannot be connected: " in done.stdout, done.stderr

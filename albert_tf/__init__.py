@@ -62,6 +62,7 @@ _SAVED_BY_KERAS = {
     "AdamW": "optimizers.adamw",
     "AnswerEnd": "layers.heads",
     "Answerability": "layers.heads",
+    "DepthWeights": "layers.encoder",
     "DiscriminatorHead": "layers.heads",
     "Dropout": "layers.dropout",
     "ExitHead": "layers.heads",

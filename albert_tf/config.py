@@ -20,6 +20,13 @@ SHARING_MODES = ("all", "attention", "ffn", "none")
 # A config file with more blocks than this would only exhaust memory.
 MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
+# The kernels of a block that layers may change by a matrix of low rank.
+DEPTH_MATRICES = (
+    *("query", "key", "value", "attention_output"),
+    *("ffn_intermediate", "ffn_output"),
+)
+# The fields that give each layer weights of its own, in addition to those it shares.
+DEPTH_FIELDS = ("depth_embedding", "depth_rank", "depth_matrices")
 
 
 class LayerWeights(NamedTuple):
@@ -75,6 +82,18 @@ class AlbertConfig:
             RoBERTa's is the padding id + 1: positions follow from the token ids, and
             padding has the preceding row. All other families have 0. The table has
             `max_position_embeddings + position_offset` rows.
+        depth_embedding: bool. Whether each layer adds a vector of its own to its input
+            (each block of the layer, if it has several). It starts as 0.
+        depth_rank: int. `r`, the rank of `A B` in what each layer adds to the products
+            with its kernels: `x W + b` becomes `x W + b + x A B + c`, with a layer's
+            own `A`, `B` and `c`, whatever `sharing` says. `B` and `c` start as 0
+            (LoRA, arXiv:2106.09685; for shared layers, arXiv:2410.20672), so that a
+            model begins as it is without them. With rank `D` and
+            `share_layer_norm=False`, layers that share all else can compute whatever
+            layers with `sharing="none"` can. 0 for none.
+        depth_matrices: sequence of str or None. The kernels to which the rank applies,
+            of `"query"`, `"key"`, `"value"`, `"attention_output"`,
+            `"ffn_intermediate"` and `"ffn_output"`; None for all of them.
 
     Raises:
         ValueError: If a value is invalid; the message names it.
@@ -113,6 +132,9 @@ class AlbertConfig:
     group_rule: str = "integer"
     family: str | None = None
     position_offset: int = 0
+    depth_embedding: bool = False
+    depth_rank: int = 0
+    depth_matrices: tuple[str, ...] | None = None
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -129,6 +151,7 @@ class AlbertConfig:
         expected += "'roberta', else 0"
         fits = (self.position_offset > 0) == (self.family == "roberta")
         require(fits, expected, self.position_offset, error=ValueError)
+        self._check_depth()
         if self.family is None:
             object.__setattr__(self, "family", self._derived_family())
         elif self.family == "bert" and self._derived_family() != "bert":
@@ -139,6 +162,19 @@ class AlbertConfig:
                 f"{self.hidden_size}, {self.embedding_projection!r} and "
                 f"{self.inner_group_num}"
             )
+
+    def _check_depth(self) -> None:
+        """Checks the weights of single layers, and puts their names in order."""
+        if (names := self.depth_matrices) is not None:
+            need = "depth_matrices needs a depth_rank above 0; leave it out"
+            require(self.depth_rank, need, names, error=ValueError)
+            ordered = tuple(name for name in DEPTH_MATRICES if name in names)
+            ordered = None if ordered == DEPTH_MATRICES else ordered
+            object.__setattr__(self, "depth_matrices", ordered)
+        for name, shape in self.depth_shapes().items():
+            most = f"depth_rank must be at most {min(shape)}, the width of {name}"
+            fits = self.depth_rank <= min(shape)
+            require(fits, most, self.depth_rank, error=ValueError)
 
     @classmethod
     def from_preset(cls, name: str, **changes) -> "AlbertConfig":
@@ -186,8 +222,11 @@ class AlbertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields and a key that marks the dialect."""
         fields = dataclasses.asdict(self)
-        if not self.position_offset:
-            del fields["position_offset"]
+        for name in ("position_offset", *DEPTH_FIELDS):
+            if not fields[name]:
+                del fields[name]
+        if self.depth_matrices:
+            fields["depth_matrices"] = list(self.depth_matrices)  # as in JSON
         return {"format": OURS, **fields}
 
     def to_json(self, path: str | os.PathLike) -> None:
@@ -262,6 +301,18 @@ class AlbertConfig:
         always = self.embedding_projection == "always"
         return always or self.embedding_size != self.hidden_size
 
+    @property
+    def has_depth_weights(self) -> bool:
+        """Whether layers have weights of their own, in addition to those they share."""
+        return self.depth_embedding or self.depth_rank > 0
+
+    def depth_shapes(self) -> dict[str, tuple[int, int]]:
+        """Returns the shapes of the kernels to which `depth_rank` applies, by name."""
+        D, F = self.hidden_size, self.intermediate_size
+        others = {"ffn_intermediate": (D, F), "ffn_output": (F, D)}
+        names = (self.depth_matrices or DEPTH_MATRICES) if self.depth_rank else ()
+        return {name: others.get(name, (D, D)) for name in names}
+
     def layer_table(self) -> tuple[LayerWeights, ...]:
         """Returns the weights that each application of the block reads, in order.
 
@@ -300,13 +351,18 @@ class AlbertConfig:
     def parameter_counts(self) -> dict[str, int]:
         """Returns the number of parameters of each part of the encoder and pooler.
 
-        The layer norm of the embeddings is counted with the layer norms.
+        The layer norm of the embeddings is counted with the layer norms. `depth`, the
+        weights of single layers, is only there if the model has some.
         """
         V, E = self.vocab_size, self.embedding_size
         D, F = self.hidden_size, self.intermediate_size
         # A group skipped by a floating-point `group_rule` is also built and counted.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))
+        own = D * self.depth_embedding
+        for inputs, outputs in self.depth_shapes().values():
+            own += self.depth_rank * (inputs + outputs) + outputs
+        depth = {"depth": len(self.layer_table()) * own} if own else {}
         return {
             "token_embeddings": V * E,
             "position_embeddings": self.num_positions * E,
@@ -317,6 +373,7 @@ class AlbertConfig:
             "layer_norms": 2 * E
             + 2 * D * (distinct.attention_layer_norm + distinct.ffn_layer_norm),
             "pooler": (D + 1) * D,
+            **depth,
         }
 
     def num_parameters(self, head: str | None = None, num_labels: int = 2) -> int:
@@ -361,6 +418,7 @@ class AlbertConfig:
         T = sequence_length or self.max_position_embeddings
         D, F = self.hidden_size, self.intermediate_size
         block = 2 * (4 * D * D + 2 * D * F) + 4 * T * D
+        block += 2 * self.depth_rank * sum(map(sum, self.depth_shapes().values()))
         projection = 2 * self.embedding_size * D * self.has_embedding_projection
         return len(self.layer_table()) * block + projection
 
@@ -393,12 +451,14 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
         "discriminator)"
     )
     require(D % count == 0, expected, D)
+    F = max(1, round(config.intermediate_size * size))
     return config.replace(
         hidden_size=D,
-        intermediate_size=max(1, round(config.intermediate_size * size)),
+        intermediate_size=F,
         num_attention_heads=count,
         num_hidden_layers=L,
         num_hidden_groups=min(config.num_hidden_groups, L),
+        depth_rank=min(config.depth_rank, D, F),
     )
 
 
@@ -412,15 +472,19 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         "group_rule": ("integer", "original", "huggingface"),
         "family": FAMILIES,
     }
-    if value is None and name in ("mlm_layer_norm_eps", "family"):
+    if value is None and name in ("mlm_layer_norm_eps", "family", "depth_matrices"):
         return
     if name in allowed:
         ok, kind = value in allowed[name], f"one of {', '.join(allowed[name])}"
+    elif name == "depth_matrices":
+        ok = isinstance(value, list | tuple) and len(value) > 0
+        ok = ok and all(value.count(one) == (one in DEPTH_MATRICES) for one in value)
+        kind = f"a list of different names of {', '.join(DEPTH_MATRICES)}"
     elif field.type is bool:
         ok, kind = isinstance(value, bool), "true or false"
     elif field.type is int:
         ok = isinstance(value, int) and not isinstance(value, bool)
-        least = 0 if name == "position_offset" else 1
+        least = 0 if name in ("position_offset", "depth_rank") else 1
         ok = ok and least <= value < 2**31
         kind = "a positive integer" if least else "an integer of at least 0"
     else:

@@ -191,13 +191,15 @@ def activations(
     """Estimates the number of values that training stores for the backward pass.
 
     A block stores its input, query, key, value, context, both residual sums and both
-    normalized sums, the attention scores and probabilities, and the feed-forward's two
-    inner values: `9 D + 2 F + 2 N T` per token. Sharing weights does not change the
-    number. Heads, dropout masks and fused kernels are not counted. With `recompute`,
-    only the input of every block is stored, and one block at a time is recomputed.
+    normalized sums, the attention scores and probabilities, the feed-forward's two
+    inner values (`9 D + 2 F + 2 N T` per token), and `depth_rank` values per matrix.
+    Sharing weights does not change the number. Heads, dropout masks and fused kernels
+    are not counted. With `recompute`, only the input of every block is stored, and one
+    block at a time is recomputed.
     """
     D, F, T = config.hidden_size, config.intermediate_size, sequence_length
     block = 9 * D + 2 * F + 2 * config.num_attention_heads * T
+    block += config.depth_rank * len(config.depth_shapes())
     blocks = len(config.layer_table())
     tokens = batch_size * T
     embeddings = 2 * config.embedding_size
@@ -227,14 +229,14 @@ def comparisons() -> list[Comparison]:
 def table(configs: dict[str, AlbertConfig], **options) -> str:
     """Returns a text table of several models; `options` as for `describe`."""
     rows = {name: describe(config, **options) for name, config in configs.items()}
-    parts = list(next(iter(rows.values()))["parameters"])
+    parts = list(dict.fromkeys(p for row in rows.values() for p in row["parameters"]))
     counts, costs, trained = {}, {}, {}
     for name, row in rows.items():
         paper = PAPER_PARAMETERS.get(name.removesuffix("_v1").removesuffix("_v2"))
         agrees = "-"
         if paper:
             agrees = _yes_or_no(Comparison(name, row["total"], paper))
-        cells = [row["parameters"][part] for part in parts]
+        cells = [row["parameters"].get(part, 0) for part in parts]
         cells += [row["total"], row["with_heads"], row["generator"]]
         texts = [f"{cell / MILLION:.2f}" for cell in cells]
         fewer = f"{row['times_fewer']:.1f}x {row['bert'].removeprefix('bert_')}"

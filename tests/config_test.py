@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.config import PRESETS, SHARING_MODES, AlbertConfig
+from albert_tf.config import PRESETS, SHARING_MODES, AlbertConfig, generator_config
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 
@@ -210,7 +210,7 @@ def test_flops_do_not_depend_on_sharing_and_are_those_of_the_matrices():
 
 
 INTEGERS = [f.name for f in dataclasses.fields(AlbertConfig) if f.type is int]
-INTEGERS.remove("position_offset")
+INTEGERS = [name for name in INTEGERS if name not in ("position_offset", "depth_rank")]
 
 
 @pytest.mark.parametrize("name", INTEGERS)
@@ -219,6 +219,9 @@ def test_sizes_must_be_positive_integers(name, value):
     with pytest.raises(ValueError) as error:
         AlbertConfig(**{name: value})
     assert str(error.value) == f"{name} must be a positive integer, received {value!r}"
+
+
+NAMES = "query, key, value, attention_output, ffn_intermediate, ffn_output"
 
 
 @pytest.mark.parametrize(
@@ -239,6 +242,13 @@ def test_sizes_must_be_positive_integers(name, value):
         ("sharing", "layers", "one of all, attention, ffn, none"),
         ("sharing", ["all"], "one of all, attention, ffn, none"),
         ("share_layer_norm", 1, "true or false"),
+        ("depth_embedding", 1, "true or false"),
+        ("depth_rank", -1, "an integer of at least 0"),
+        ("depth_rank", True, "an integer of at least 0"),
+        *(
+            ("depth_matrices", value, f"a list of different names of {NAMES}")
+            for value in ("query", [], ["dense"], ["key", "key"], [1], 3)
+        ),
     ],
 )
 def test_other_values_are_checked(name, value, rule):
@@ -254,10 +264,34 @@ def test_impossible_combinations_are_refused():
         AlbertConfig(num_attention_heads=7)
     with pytest.raises(ValueError, match="at most num_hidden_layers, .*5 and 4"):
         AlbertConfig(num_hidden_layers=4, num_hidden_groups=5)
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8}
+    AlbertConfig(**sizes, depth_rank=12, depth_matrices=["query"])
+    with pytest.raises(ValueError, match="most 12, the width of query, received 13"):
+        AlbertConfig(**sizes, depth_rank=13, depth_matrices=["query"])
+    with pytest.raises(ValueError, match="most 8, the width of ffn_int.*received 12"):
+        AlbertConfig(**sizes, depth_rank=12)
+    with pytest.raises(ValueError, match="depth_matrices needs a depth_rank above 0; "):
+        AlbertConfig(depth_matrices=["key"])
+
+
+def test_weights_of_single_layers_are_counted_and_left_out_of_old_files():
+    config = AlbertConfig.from_preset("albert_base_v2")
+    assert not {name for name in config.to_dict() if name.startswith("depth")}
+    own = config.replace(depth_rank=8, depth_matrices=["value", "query"])
+    assert own == config.replace(depth_rank=8, depth_matrices=("query", "value"))
+    counts = own.replace(depth_embedding=True).parameter_counts()
+    assert counts["depth"] == 12 * (2 * (2 * 8 * 768 + 768) + 768)
+    more = own.flops_per_token() - config.flops_per_token()
+    assert more == 12 * 2 * 2 * 2 * 8 * 768
+    whole = config.replace(depth_rank=8, depth_matrices=NAMES.split(", "))
+    assert whole == config.replace(depth_rank=8)
+    small = generator_config(own.replace(depth_rank=768), 0.25, 1.0)
+    assert small.depth_rank == small.hidden_size == 192
 
 
 def test_fields_survive_a_file(tmp_path):
-    config = AlbertConfig.from_preset("bert_large", share_layer_norm=False)
+    own = {"depth_rank": 2, "depth_matrices": ["key"], "depth_embedding": True}
+    config = AlbertConfig.from_preset("bert_large", share_layer_norm=False, **own)
     path = tmp_path / "config.json"
     config.to_json(path)
     assert AlbertConfig.from_json(path) == config

@@ -82,10 +82,12 @@ def _results(
 
 
 def _sizes(config: AlbertConfig) -> str:
+    own = f", depth_rank {config.depth_rank}" if config.depth_rank else ""
+    own += ", depth_embedding" if config.depth_embedding else ""
     return (
         f"sharing `{config.sharing}`: {config.num_hidden_layers} layers of "
         f"{config.hidden_size}, embeddings of {config.embedding_size}, vocabulary of "
-        f"{config.vocab_size:,}"
+        f"{config.vocab_size:,}{own}"
     )
 
 

@@ -16,7 +16,7 @@ from albert_tf.errors import require
 from albert_tf.layers.configured import ConfiguredLayer
 from albert_tf.layers.context import within
 from albert_tf.layers.gathering import gather_places
-from albert_tf.layers.gradients import linear
+from albert_tf.layers.gradients import add_deltas, linear
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
@@ -226,6 +226,7 @@ class SelfAttention(ConfiguredLayer):
         weights=None,
         probs_dropout=None,
         readers=None,
+        own=None,
     ):
         """Computes the attention.
 
@@ -237,20 +238,24 @@ class SelfAttention(ConfiguredLayer):
             weights: tuple or None. From `read`; None reads them now.
             probs_dropout: callable or None. Applied to the probabilities.
             readers: `Readers` or None. None is all tokens.
+            own: dict or None. From `encoder.DepthWeights.read`.
 
         Returns:
             `[B, T, D]`, before dropout and residual, and the probabilities `[B, N, T,
             T]`, or None with a kernel; for readers `[U, 1, D]` and `[U, N, 1, T]`.
         """
         qkv_kernel, qkv_bias, output_kernel, output_bias = weights or self.read()
-        is_fused = isinstance(bias, Fused)
-        q, k, v = self._project(x, qkv_kernel, qkv_bias, readers, heads_last=is_fused)
+        is_fused, own = isinstance(bias, Fused), own or {}
+        qkv = (qkv_kernel, qkv_bias)
+        q, k, v = self._project(x, *qkv, readers, own, heads_last=is_fused)
         if is_fused:
             context, probs = bias.attend(q, k, v), None
         else:
             context, probs = self._attend(q, k, v, bias, probs_dropout)
         shape = (*ops.shape(context)[:2], self.config.hidden_size)
-        return linear(ops.reshape(context, shape), output_kernel, output_bias), probs
+        context = ops.reshape(context, shape)
+        update = linear(context, output_kernel, output_bias)
+        return add_deltas(update, context, own, "attention_output"), probs
 
     def _attend(self, q, k, v, bias, probs_dropout):
         """Returns the heads' contexts `[B, T, N, H]`, and probabilities if computed."""
@@ -270,7 +275,7 @@ class SelfAttention(ConfiguredLayer):
         dropped = probs if probs_dropout is None else probs_dropout(probs)
         return ops.transpose(ops.matmul(dropped, v), (0, 2, 1, 3)), probs
 
-    def _project(self, x, kernel, bias, readers, heads_last=False):
+    def _project(self, x, kernel, bias, readers, own, heads_last=False):
         """Returns queries `[B, N, T, H]`, keys and values; for readers `[U, N, ...]`.
 
         With `heads_last`, they are `[B, T, N, H]`.
@@ -280,16 +285,18 @@ class SelfAttention(ConfiguredLayer):
         D = self.config.hidden_size
         B, T = ops.shape(x)[0], ops.shape(x)[1]
 
-        def heads(kernel, bias):
-            parts = kernel.shape[1] // D
-            joined = ops.reshape(linear(x, kernel, bias), (B, T, parts, N, H))
+        def heads(kernel, bias, *names):
+            parts = len(names)
+            joined = add_deltas(linear(x, kernel, bias), x, own, *names)
+            joined = ops.reshape(joined, (B, T, parts, N, H))
             # Unstack instead of indexing: the gradient of each slice would be a
             # zero-padded copy of the whole tensor.
             return ops.unstack(ops.transpose(joined, axes), parts, axis=0)
 
         if readers is None:
-            return heads(kernel, bias)
-        q = gather_places(x, readers.places[:, None])
-        q = linear(q, kernel[:, :D], bias[:D])
-        k, v = map(readers.gather, heads(kernel[:, D:], bias[D:]))
+            return heads(kernel, bias, "query", "key", "value")
+        first = gather_places(x, readers.places[:, None])
+        q = linear(first, kernel[:, :D], bias[:D])
+        q = add_deltas(q, first, own, "query")
+        k, v = map(readers.gather, heads(kernel[:, D:], bias[D:], "key", "value"))
         return ops.reshape(q, (-1, N, 1, H)), k, v

@@ -4,13 +4,13 @@ Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `F` feed-forward, `N
 `L` layers, `U` readers.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
-from keras import ops
+from keras import ops, tree
 from keras.initializers import GlorotUniform
 
-from albert_tf.config import AlbertConfig, LayerWeights
+from albert_tf.config import DEPTH_MATRICES, AlbertConfig, LayerWeights
 from albert_tf.errors import require
 from albert_tf.layers import depth
 from albert_tf.layers.attention import (
@@ -23,7 +23,7 @@ from albert_tf.layers.attention import (
 from albert_tf.layers.configured import ConfiguredLayer
 from albert_tf.layers.dropout import GivenSeeds
 from albert_tf.layers.gathering import gather_places
-from albert_tf.layers.gradients import get_activation, linear
+from albert_tf.layers.gradients import add_deltas, get_activation, linear
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -51,11 +51,57 @@ class FeedForward(ConfiguredLayer):
         weights = [w for layer in layers for w in (layer.kernel, layer.bias)]
         return tuple(ops.cast(w, self.compute_dtype) for w in weights)
 
-    def call(self, x, weights=None):
+    def call(self, x, weights=None, own=None):
         """Maps `[B, T, D]` to `[B, T, D]`, before dropout and residual."""
         inner_kernel, inner_bias, kernel, bias = weights or self.read()
-        inner = linear(x, inner_kernel, inner_bias)
-        return linear(get_activation(self.config.hidden_act)(inner), kernel, bias)
+        inner, own = linear(x, inner_kernel, inner_bias), own or {}
+        inner = add_deltas(inner, x, own, "ffn_intermediate")
+        inner = get_activation(self.config.hidden_act)(inner)
+        return add_deltas(linear(inner, kernel, bias), inner, own, "ffn_output")
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class DepthWeights(ConfiguredLayer):
+    """The weights that a single application of a block has of its own.
+
+    With `config.depth_embedding`, the vector `input_bias`; with `config.depth_rank`,
+    for each of its kernels `A`, `B` and `c` of `x W + b + x A B + c`, such as
+    `query_a`, `query_b` and `query_bias`. Every layer has separate variables, because
+    LAMB's trust ratio is per variable.
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Seed of the initial values.
+    """
+
+    def build(self, input_shape=None):
+        if self.config.depth_embedding:
+            self.add_weight((self.config.hidden_size,), "zeros", name="input_bias")
+        rank, shapes = self.config.depth_rank, self.config.depth_shapes()
+        for part, (name, (inputs, outputs)) in enumerate(shapes.items()):
+            drawn = self.initial_values(part)
+            self.add_weight((inputs, rank), drawn, name=f"{name}_a")
+            self.add_weight((rank, outputs), "zeros", name=f"{name}_b")
+            self.add_weight((outputs,), "zeros", name=f"{name}_bias")
+        self.built = True
+
+    def read(self) -> dict[str, Any]:
+        """Returns the vector as `input`, and `(A, B, c)` by the name of the kernel."""
+        values = {w.name: ops.cast(w, self.compute_dtype) for w in self.weights}
+        own: dict[str, Any] = {
+            name: tuple(values[f"{name}_{part}"] for part in ("a", "b", "bias"))
+            for name in self.config.depth_shapes()
+        }
+        if self.config.depth_embedding:
+            own["input"] = values["input_bias"]
+        return own
+
+
+class BlockTensors(NamedTuple):
+    """The tensors that one row of the table reads: shared ones, and its own."""
+
+    shared: LayerWeights
+    own: dict[str, Any]  # from `DepthWeights.read`, or empty
 
 
 class EncoderOutput(NamedTuple):
@@ -74,7 +120,7 @@ class SharedEncoder(ConfiguredLayer):
     `config.layer_table()` lists the attention, feed-forward and layer norms that each
     application reads, so one mechanism covers every sharing mode, groups, inner groups
     and BERT. Once per forward pass, not once per layer, the weights are cast and query,
-    key and value are joined.
+    key and value are joined. In addition, each application may have `DepthWeights`.
 
     Args:
         config: `AlbertConfig`.
@@ -122,6 +168,10 @@ class SharedEncoder(ConfiguredLayer):
         self.attention_dropout = self.add_dropout(
             config.attention_probs_dropout_prob, part + 1
         )
+        count, parts = len(self.table) * config.has_depth_weights, len(DEPTH_MATRICES)
+        self.depth_weights = self._several(
+            DepthWeights, "depth", count, part + 2, parts
+        )
 
     def _several(self, kind, name, count, part, parts):
         """Returns layers of a kind, each with this number of parts."""
@@ -142,7 +192,7 @@ class SharedEncoder(ConfiguredLayer):
         if self.embedding_projection is not None:
             self.embedding_projection.build((None, None, self.config.embedding_size))
         norms = self.attention_layer_norms + self.ffn_layer_norms
-        for layer in self.attentions + self.ffns + norms:
+        for layer in self.attentions + self.ffns + norms + self.depth_weights:
             layer.build((None, None, self.config.hidden_size))
         self.built = True
 
@@ -216,19 +266,25 @@ class SharedEncoder(ConfiguredLayer):
             masks, taken = period * per_block, None
             if masks:  # the seeds that unrolled rows would get
                 taken = ops.reshape(seeds.take(count * masks), (count, masks, 2))
-            of_rows = [tensors[row] for row in rows]
+            # Later rows read the same shared tensors; their own ones are stacked.
+            of_rows = [
+                BlockTensors(tensors[row].shared, _stack(tensors[row::period][:count]))
+                for row in rows
+            ]
 
             def body(number, x, weights, rows=rows, taken=taken, like=of_rows):
-                own = keras.tree.pack_sequence_as(like, list(weights))
-                own = dict(zip(rows, own, strict=True))
-                drawn = None
-                if taken is not None:
-                    drawn = GivenSeeds(ops.take(taken, number, axis=0))
+                take = lambda values: ops.take(values, number, axis=0)  # noqa: E731
+                read = tree.pack_sequence_as(like, list(weights))
+                read = [
+                    one._replace(own=tree.map_structure(take, one.own)) for one in read
+                ]
+                read = dict(zip(rows, read, strict=True))
+                drawn = None if taken is None else GivenSeeds(take(taken))
                 for row in rows:
-                    x, _ = self.apply_block(row, x, own, bias, None, training, drawn)
+                    x, _ = self.apply_block(row, x, read, bias, None, training, drawn)
                 return x
 
-            weights = keras.tree.flatten(of_rows)
+            weights = tree.flatten(of_rows)
             x = depth.repeat(body, x, count, weights, recompute)
         return x
 
@@ -245,15 +301,17 @@ class SharedEncoder(ConfiguredLayer):
         """Returns the embeddings `[B, T, E]` as the first block reads them."""
         return x if self.embedding_projection is None else self.embedding_projection(x)
 
-    def read(self) -> list[LayerWeights]:
+    def read(self) -> list[BlockTensors]:
         """Returns the tensors that each row of the table reads, for one forward."""
         columns = (self.attentions, self.attention_layer_norms)
         columns += (self.ffns, self.ffn_layer_norms)
         read = [[layer.read() for layer in column] for column in columns]
-        return [
+        rows = [
             LayerWeights(*(column[i] for column, i in zip(read, row, strict=True)))
             for row in self.table
         ]
+        own = [layer.read() for layer in self.depth_weights] or [{}] * len(rows)
+        return [BlockTensors(*pair) for pair in zip(rows, own, strict=True)]
 
     def apply_block(
         self, number, x, tensors, bias, readers=None, training=False, seeds=None
@@ -271,7 +329,8 @@ class SharedEncoder(ConfiguredLayer):
             The states `[B, T, D]`, or `[U, 1, D]` of the readers; and the
             probabilities, or None if attention is fused.
         """
-        row, weights = self.table[number], tensors[number]
+        row, (weights, own) = self.table[number], tensors[number]
+        x = x + own["input"] if "input" in own else x
 
         def drop_probs(probs):
             return self.attention_dropout(probs, training=training, seeds=seeds)
@@ -286,15 +345,22 @@ class SharedEncoder(ConfiguredLayer):
             weights=weights.attention,
             probs_dropout=drop_probs,
             readers=readers,
+            own=own,
         )
         if readers is not None:
             x = gather_places(x, readers.places[:, None])
         norm = self.attention_layer_norms[row.attention_layer_norm]
         x = add_and_norm(norm, x, update, weights.attention_layer_norm)
-        update = self.ffns[row.ffn](x, weights=weights.ffn)
+        update = self.ffns[row.ffn](x, weights=weights.ffn, own=own)
         norm = self.ffn_layer_norms[row.ffn_layer_norm]
         return add_and_norm(norm, x, update, weights.ffn_layer_norm), probs
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the sequence output, for `summary()`."""
         return (*input_shape[:2], self.config.hidden_size)
+
+
+def _stack(rows: list[BlockTensors]) -> dict[str, Any]:
+    """Returns the own tensors of several rows, stacked along a new first axis."""
+    own = [row.own for row in rows]
+    return tree.map_structure(lambda *one: ops.stack(one), *own)

@@ -132,6 +132,28 @@ def linear(x, kernel, bias):
     return ops.reshape(flat, (B, T, outputs))
 
 
+def add_deltas(y, x, own, *names):
+    """Adds `x A B + c` of the named kernels, side by side, to their products.
+
+    Args:
+        y: `[B, T, O]`. The products of `x` with the kernels.
+        x: `[B, T, I]`.
+        own: dict. A layer's own `A` `[I, R]`, `B` `[R, P]` and `c` `[P]` by the names
+            of kernels. A kernel that is not in it, next to others, has P = I.
+    """
+    if not any(name in own for name in names):
+        return y
+    flat, parts = ops.reshape(x, (-1, x.shape[-1])), []
+    for name in names:
+        if name in own:
+            a, b, bias = own[name]
+            parts.append(_linear(ops.matmul(flat, a), b, bias))
+        else:
+            parts.append(ops.zeros_like(flat))
+    delta = ops.concatenate(parts, axis=-1) if parts[1:] else parts[0]
+    return y + ops.reshape(delta, ops.shape(y))
+
+
 @keras.saving.register_keras_serializable("albert_tf")
 class LayerNorm(keras.layers.Layer):
     """Layer normalization over the last axis, computed in float32 or more.

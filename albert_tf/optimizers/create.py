@@ -107,7 +107,7 @@ def learning_rate_multipliers(
         f"{config.sharing}), so that there is only one learning rate for all of them",
     )
     layers, inner = config.num_hidden_layers, config.inner_group_num
-    parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
+    parts = "attention|attention_layer_norm|ffn|ffn_layer_norm|depth"
     top = {"standard": 0, "corrected": 1, "original": 2}[rule]
     multipliers = {
         # Unshared parts are numbered by the application of the block.

@@ -15,6 +15,8 @@ B, T, E = 2, 7, 6
 LOOPS = ("loop", "loop_remat")
 # Their weights are shared by groups of inner blocks, not by all.
 GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2}
+# And layers have weights of their own.
+OWN = {"depth_rank": 2, "depth_embedding": True}
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
 
 
@@ -48,9 +50,9 @@ def train(encoder, form, reads=False):
 
 
 def test_groups_in_float32():
-    right = train(make(**GROUPS), "unrolled")
+    right = train(make(**GROUPS, **OWN), "unrolled")
     for form in LOOPS:
-        assert_close(train(make(**GROUPS), form), right, 2e-6, 1e-5)
+        assert_close(train(make(**GROUPS, **OWN), form), right, 2e-6, 1e-5)
 
 
 def test_readers_are_outside_of_the_loop():

@@ -17,6 +17,12 @@ B, T, E = 2, 7, 6
 # Layers shared by groups of different sizes; by inner blocks; by groups of those.
 GROUPS = {"num_hidden_layers": 3, "num_hidden_groups": 2}
 INNER = {"num_hidden_layers": 3, "inner_group_num": 2}
+# Layers that share all but what they have of their own.
+OWN = {
+    "depth_rank": 2,
+    "depth_embedding": True,
+    "depth_matrices": ["key", "ffn_output"],
+}
 BOTH = {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2}
 LOOPS = ("loop", "loop_remat")
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
@@ -112,7 +118,11 @@ def as_written():
 
 @pytest.mark.parametrize(
     ("table", "readers"),
-    [(GROUPS, False), pytest.param(INNER, True, marks=pytest.mark.slow)],
+    [
+        (GROUPS, False),
+        (OWN, False),
+        pytest.param({**INNER, **OWN}, True, marks=pytest.mark.slow),
+    ],
 )
 def test_loops_give_the_same_bits(table, readers):
     encoder = make(**table)
@@ -130,9 +140,9 @@ def test_loops_give_the_same_bits(table, readers):
     ("form", "table", "dtype", "rate", "jit_compile"),
     [
         ("loop_remat", BOTH, "float64", 1e-14, False),
-        ("loop_remat", GROUPS, "mixed_bfloat16", 0.02, False),
+        ("loop_remat", {**GROUPS, **OWN}, "mixed_bfloat16", 0.02, False),
         pytest.param(
-            *("loop", {**INNER, "num_hidden_layers": 2}, "float32", 1e-6, True),
+            *("loop", {**INNER, "num_hidden_layers": 2, **OWN}, "float32", 1e-6, True),
             marks=pytest.mark.broad,
         ),
     ],

@@ -11,6 +11,8 @@ from albert_tf.config import PRESETS, SHARING_MODES, AlbertConfig
 from albert_tf.heads import HEADS, find
 from tests.tiny import tiny_config
 
+SOME = {"depth_rank": 3, "depth_matrices": ("key", "ffn_intermediate")}
+
 
 def count(config, head=None):
     """Of the built model, whose variables get no memory: only their shapes matter."""
@@ -41,8 +43,11 @@ def test_presets_and_heads(preset, head):
     projection=st.sampled_from(["auto", "always"]),
     sharing=st.sampled_from(SHARING_MODES),
     norms=st.booleans(),
+    own=st.sampled_from([{}, {"depth_embedding": True}, {"depth_rank": 2}, SOME]),
 )
-def test_every_way_of_sharing(layers, groups, inner, size, projection, sharing, norms):
+def test_every_way_of_sharing(
+    layers, groups, inner, size, projection, sharing, norms, own
+):
     config = tiny_config(
         vocab_size=53,
         num_hidden_layers=layers,
@@ -52,8 +57,10 @@ def test_every_way_of_sharing(layers, groups, inner, size, projection, sharing, 
         embedding_projection=projection,
         sharing=sharing,
         share_layer_norm=norms,
+        **own,
     )
     assert count(config) == config.num_parameters()
+    assert AlbertConfig.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize("rule", ["original", "huggingface"])

@@ -88,7 +88,7 @@ class FastForward:
         self._backbone = backbone
         self._is_live = is_live
         self._max_rank = max_rank
-        self._config = backbone.config
+        self._config, self._table = backbone.config, backbone.config.layer_table()
         self._dtype = tf.as_dtype(precision)
         self._activation = _ACTIVATIONS[self._config.hidden_act]
         encoder = backbone.encoder
@@ -96,7 +96,7 @@ class FastForward:
         if encoder.embedding_projection is not None:
             self._projection = self._dense(encoder.embedding_projection)
         self._qkv = [self._joined(layer.dense) for layer in encoder.attentions]
-        self._now = self._qkv
+        self._now, self._own = self._qkv, []
         self._outputs = [
             self._dense(layer.dense["output"]) for layer in encoder.attentions
         ]
@@ -144,16 +144,15 @@ class FastForward:
         embedded, x, bias = self.start(inputs)
         B, T = tf.unstack(tf.shape(embedded)[:2])
         states = [x]
-        table = self._config.layer_table()
-        rows = table[:-1] if pooled_only else table
-        for row, equal in itertools.groupby(rows):
-            count = len(list(equal))
-            for number in [1] * count if with_states else [count]:
-                x = self._repeat(x, row, number, bias, (B, T))
+        rows = self._table[:-1] if pooled_only else self._table
+        for _, equal in itertools.groupby(range(len(rows)), rows.__getitem__):
+            numbers = list(equal)
+            for part in [[n] for n in numbers] if with_states else [numbers]:
+                x = self._repeat(x, part, bias, (B, T))
                 states.append(x)
         if pooled_only:
             # Other tokens of the last block are not read.
-            x = self.block(x, table[-1], bias, (B, T), only_first=True)
+            x = self.block(x, len(rows), bias, (B, T), only_first=True)
             x = x if before_pooler is None else before_pooler(x)
             return {"pooled_output": backbone.pooler(x)}
         sequence = tf.reshape(x, [B, T, D])
@@ -171,6 +170,7 @@ class FastForward:
         backbone = self._backbone
         # Read once for all layers that share them.
         self._now = [_read(weights) for weights in self._qkv]
+        self._own = [layer.read() for layer in backbone.encoder.depth_weights]
         embedded = backbone.embeddings(
             inputs[features.TOKEN_IDS],
             segment_ids=inputs.get(features.SEGMENT_IDS),
@@ -191,53 +191,84 @@ class FastForward:
         # LiteRT cannot convert indexing.
         return tf.expand_dims(tf.expand_dims(hidden * MASKED_SCORE, 1), 1)
 
-    def _repeat(self, x, row, count: int, bias, shape) -> tf.Tensor:
-        """Returns the states `[M, D]` after some layers with the same weights."""
+    def _repeat(self, x, numbers: list[int], bias, shape) -> tf.Tensor:
+        """Returns the states `[M, D]` after some layers of one row."""
+        row = self._table[numbers[0]]
         # A single layer is not worth a copy of its weights.
-        if count > 1 and row in self._packed:
-            return self._packed[row](x, count, bias, shape)
-        for _ in range(count):
-            x = self.block(x, row, bias, shape, only_first=False)
+        if len(numbers) > 1 and row in self._packed:
+            return self._packed[row](x, len(numbers), bias, shape)
+        for number in numbers:
+            x = self.block(x, number, bias, shape, only_first=False)
         return x
 
-    def block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
+    def block(self, x, number: int, bias, shape, only_first: bool) -> tf.Tensor:
         """Returns the states `[M, D]` after a block, or `[B, D]` of the first tokens.
 
         The bias comes from `start`; `shape` is `(B, T)`.
         """
         encoder, D = self._backbone.encoder, self._config.hidden_size
-        qkv = self._now[row.attention]
-        context = self._attend(x, qkv, bias, shape, only_first)
+        row, own = self._table[number], self._own[number] if self._own else {}
+        x = x + own["input"] if "input" in own else x
+        context = self._attend(
+            x, self._now[row.attention], own, bias, shape, only_first
+        )
         if only_first:
             x = tf.reshape(x, [*shape, D])[:, 0]
         update = self._linear(context, self._outputs[row.attention])
+        update = self._add_deltas(update, context, own, "attention_output")
         x = _normalize(
             x + update, encoder.attention_layer_norms[row.attention_layer_norm]
         )
         inner = _read(self._inner[row.ffn])
         update = tf.matmul(tf.cast(x, self._dtype), inner.kernel)
-        update = self._activation(tf.nn.bias_add(update, inner.bias))
-        update = self._linear(update, self._outer[row.ffn])
+        update = tf.nn.bias_add(update, inner.bias)
+        update = self._add_deltas(update, x, own, "ffn_intermediate")
+        inner = self._activation(update)
+        update = self._linear(inner, self._outer[row.ffn])
+        update = self._add_deltas(update, inner, own, "ffn_output")
         return _normalize(x + update, encoder.ffn_layer_norms[row.ffn_layer_norm])
 
-    def _attend(self, x, qkv: _Linear, bias, shape, only_first: bool) -> tf.Tensor:
+    def _add_deltas(self, y, x, own, *names) -> tf.Tensor:
+        """Adds a layer's own deltas to products of `x` with the named kernels.
+
+        See `layers.gradients.add_deltas`. These small products are in float32.
+        """
+        if not any(name in own for name in names):
+            return y
+        scale, parts = 1.0 / math.sqrt(self._config.head_size), []
+        x = tf.cast(x, tf.float32)
+        for name in names:
+            if name not in own:
+                parts.append(tf.zeros_like(x))
+                continue
+            a, b, bias = own[name]
+            delta = tf.nn.bias_add(tf.matmul(tf.matmul(x, a), b), bias)
+            parts.append(delta * scale if name == "query" else delta)
+        delta = tf.concat(parts, -1) if parts[1:] else parts[0]
+        return y + tf.cast(delta, y.dtype)
+
+    def _attend(self, x, qkv: _Linear, own, bias, shape, only_first) -> tf.Tensor:
         """Returns the contexts `[M, D]`, or `[B, D]` of the first tokens."""
         N, H = self._config.num_attention_heads, self._config.head_size
-        D = self._config.hidden_size
+        D, names = self._config.hidden_size, ("query", "key", "value")
         if self._max_rank < 5:
-            parts = tf.split(self._linear(x, qkv), 3, axis=-1)
+            joined = self._add_deltas(self._linear(x, qkv), x, own, *names)
+            parts = tf.split(joined, 3, axis=-1)
             q, k, v = (
                 tf.transpose(tf.reshape(part, [*shape, N, H]), [0, 2, 1, 3])
                 for part in parts
             )
         else:
             if self._dtype == tf.float32:
-                x = tf.reshape(self._linear(x, qkv), [*shape, 3, N, H])
+                joined = self._add_deltas(self._linear(x, qkv), x, own, *names)
+                joined = tf.reshape(joined, [*shape, 3, N, H])
             else:
                 # Not fused as in `_linear`, because of the reshape in between.
-                x = tf.matmul(tf.cast(x, self._dtype), qkv.kernel)
-                x = tf.reshape(x, [*shape, 3, N, H]) + tf.reshape(qkv.bias, [3, N, H])
-            q, k, v = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), 3)
+                joined = tf.matmul(tf.cast(x, self._dtype), qkv.kernel)
+                joined = self._add_deltas(joined, x, own, *names)
+                joined = tf.reshape(joined, [*shape, 3, N, H])
+                joined += tf.reshape(qkv.bias, [3, N, H])
+            q, k, v = tf.unstack(tf.transpose(joined, [2, 0, 3, 1, 4]), 3)
         q = q[:, :, :1] if only_first else q
         scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32)
         scores = scores if bias is None else scores + bias
@@ -371,13 +402,11 @@ def choose_elastic(
         return None
     start = None
     if has_exits and forward is not None:
-        start = _start_of(forward, model.config)
+        start = _start_of(forward, model.config.hidden_size)
     return ElasticClassifier(model, exit or None, start)
 
 
-def _start_of(forward: FastForward, config) -> Start:
-    table, D = config.layer_table(), config.hidden_size
-
+def _start_of(forward: FastForward, D: int) -> Start:
     def start(inputs):
         embedded, x, bias = forward.start(inputs)
         x = tf.reshape(x, [*tf.unstack(tf.shape(embedded)[:2]), D])
@@ -385,7 +414,7 @@ def _start_of(forward: FastForward, config) -> Start:
         def apply(number, x, bias, first_only):
             shape = tf.unstack(tf.shape(x)[:2])
             flat = tf.reshape(x, [-1, D])
-            flat = forward.block(flat, table[number], bias, shape, first_only)
+            flat = forward.block(flat, number, bias, shape, first_only)
             return flat if first_only else tf.reshape(flat, [*shape, D])
 
         return x, bias, apply

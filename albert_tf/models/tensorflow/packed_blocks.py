@@ -133,12 +133,14 @@ def pack(
     """Returns `PackedBlocks` for runs of layers, by their weights.
 
     Layers without a neighbour of the same weights are left out: a loop gains nothing.
-    If the constants would be larger than `MAX_BYTES`, the result is empty.
+    If the constants would be larger than `MAX_BYTES`, or every layer has weights of its
+    own, the result is empty.
     """
     table = backbone.config.layer_table()
     rows = {row for row, following in itertools.pairwise(table) if row == following}
     D, F = backbone.config.hidden_size, backbone.config.intermediate_size
-    if len(rows) * 2 * (4 * D * D + 2 * D * F) > MAX_BYTES:
+    is_large = len(rows) * 2 * (4 * D * D + 2 * D * F) > MAX_BYTES
+    if is_large or backbone.config.has_depth_weights:
         return {}
     return {row: PackedBlocks(backbone, row, activation) for row in rows}
 

@@ -15,14 +15,16 @@ from albert_tf.models.tensorflow import fast_forward, packed_blocks
 from tests import tiny
 
 EQUAL = {"embedding_size": 12}
+OWN = {"depth_rank": 4, "depth_embedding": True}
 SKIPPED = {"num_hidden_groups": 14, "group_rule": "original"}
 # Each activation with another way of sharing or of projecting.
 CONFIGS = [
     {},
     {"inner_group_num": 2, "num_hidden_groups": 2, "layer_norm_eps": 0.1},
     {"num_hidden_layers": 18, **SKIPPED},
-    {"hidden_act": "gelu", "num_hidden_layers": 5, "num_hidden_groups": 2},
-    {"hidden_act": "relu", "sharing": "attention", "num_attention_heads": 1},
+    {"hidden_act": "gelu", "num_hidden_layers": 5, "num_hidden_groups": 2, **OWN},
+    {"hidden_act": "relu", "sharing": "attention", "num_attention_heads": 1}
+    | {"depth_rank": 2, "depth_matrices": ("query", "value", "ffn_output")},
     {"hidden_act": "tanh", "sharing": "ffn", **EQUAL},
     {"hidden_act": "silu", "share_layer_norm": False},
     {"hidden_act": "linear", "sharing": "none", **EQUAL}
@@ -222,7 +224,7 @@ def test_the_form_that_is_fused(monkeypatch):
 
 
 def test_four_axes():
-    model = make_backbone()
+    model = make_backbone(OWN)
     inputs = make_inputs()
     forward = fast_forward.choose(model, "float32", max_rank=4)
     assert_close(forward(inputs), model(inputs), atol=2e-5)
@@ -231,9 +233,14 @@ def test_four_axes():
     assert max(rank for rank in ranks if rank is not None) == 4
 
 
-def test_bfloat16_is_near_float32():
+@pytest.mark.parametrize("own", [{}, OWN])
+def test_bfloat16_is_near_float32(own):
     changes = {"hidden_size": 48, "intermediate_size": 96, "initializer_range": 0.1}
+    changes |= own
     model = AlbertBackbone(tiny.CONFIG.replace(num_hidden_layers=4, **changes), seed=3)
+    for weight in model.weights:
+        if weight.path.endswith("_b"):
+            weight.assign(0.1 * np.random.default_rng(5).normal(size=weight.shape))
     forward = fast_forward.choose(model, "bfloat16")
     inputs = make_inputs()
     got, expected = forward(inputs), model(inputs)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import DEPTH_FIELDS, AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import DENSE, PROJECTION
 from albert_tf.errors import UsageError
@@ -82,3 +82,13 @@ def differences(old: AlbertConfig, new: AlbertConfig) -> dict[str, str]:
         for name in before
         if before[name] != after[name]
     }
+
+
+def is_new(field: str, config: AlbertConfig) -> bool:
+    """Returns whether a field gives layers weights that a model has none of yet.
+
+    They start as nothing: with them, the model computes the same.
+    """
+    rank = config.depth_rank
+    old = {"depth_embedding": config.depth_embedding, "depth_matrices": rank}
+    return field in DEPTH_FIELDS and not old.get(field, rank)

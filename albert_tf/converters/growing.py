@@ -8,12 +8,13 @@ Gong et al., ICML 2019). The first L layers therefore compute the same as before
 import dataclasses
 import re
 
-from albert_tf.config import AlbertConfig, LayerWeights
+from albert_tf.config import DEPTH_FIELDS, AlbertConfig, LayerWeights
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.equivalents import differences
+from albert_tf.converters.equivalents import differences, is_new
 from albert_tf.errors import UsageError, require
 
-# Fields that determine how weights are shared by layers, not their shapes.
+# Fields that determine how weights are shared by layers, not their shapes, and which
+# weights layers have of their own.
 GROWABLE = (
     "num_hidden_layers",
     "num_hidden_groups",
@@ -21,6 +22,7 @@ GROWABLE = (
     "share_layer_norm",
     "group_rule",
     "family",
+    *DEPTH_FIELDS,
 )
 _PART = re.compile(r"backbone/encoder/(\w+?)_(\d+)/(.*)")
 
@@ -28,7 +30,8 @@ _PART = re.compile(r"backbone/encoder/(\w+?)_(\d+)/(.*)")
 def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
     """Returns the checkpoint as one of a larger encoder.
 
-    It must stay open, because tensors are read later. All new weights are copies.
+    It must stay open, because tensors are read later. All new weights are copies, but
+    weights of single layers that the model had none of are left to `build_model`.
     Raises `UsageError` if the weights do not fit; the message names the fields or
     layers.
 
@@ -38,7 +41,11 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
             differ in `GROWABLE` only.
     """
     old = checkpoint.config
-    others = {k: v for k, v in differences(old, config).items() if k not in GROWABLE}
+    others = {
+        name: text
+        for name, text in differences(old, config).items()
+        if name not in GROWABLE or name in DEPTH_FIELDS and not is_new(name, old)
+    }
     if others:
         raise UsageError(
             f"{checkpoint.path}: cannot grow into another size, has "
@@ -79,7 +86,7 @@ def _sources(checkpoint: Checkpoint, config: AlbertConfig) -> dict[str, list[int
         # Weights that no layer reads, as under some group rules, get arbitrary values.
         count = max(copies) + 1
         sources[part] = [copies.get(place, (0, 0))[1] for place in range(count)]
-    return sources
+    return {**sources, "depth": [row % len(old) for row in range(len(new))]}
 
 
 def _hint(old: AlbertConfig, new: AlbertConfig) -> str:

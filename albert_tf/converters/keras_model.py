@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
+from albert_tf.converters.table import OWN
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS, PAIRS, Head, all_rows, find
 from albert_tf.layers.configured import TruncatedNormal, without_initial_values
@@ -206,10 +207,15 @@ def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
 def _assign(
     model, checkpoint: Checkpoint, head: str | None, there: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Assigns values; returns missing weights, and the names in `there` not read."""
+    """Assigns values; returns missing weights, and the names in `there` not read.
+
+    Weights of single layers are not missing if no layer has them: they start as
+    nothing.
+    """
     prefix = "backbone/" if head is None else ""
     missing, unread = [], dict.fromkeys(there)
-    for name, variable in weight_names(model).items():
+    kinds = {_own_kind(name) for name in checkpoint.tensors}
+    for number, (name, variable) in enumerate(weight_names(model).items()):
         full = prefix + name
         tensor = checkpoint.tensors.get(full)
         # A token classifier is not a text classifier, though both are a dense layer.
@@ -217,10 +223,13 @@ def _assign(
             tensor = None
         if tensor is not None and full in checkpoint.untrained:
             missing.append(name)
+        if tensor is None and (kind := _own_kind(full)) and kind not in kinds:
+            variable.assign(_initial_value(model, full, variable.shape, number))
+            continue
         if tensor is None:
             may_lack = not full.startswith("backbone/") or "/pooler/" in full
             _check_present(checkpoint, name, may_lack)
-            variable.assign(_initial_value(model, name, variable.shape, len(missing)))
+            variable.assign(_initial_value(model, full, variable.shape, len(missing)))
             missing.append(name)
             continue
         _check_shape(checkpoint, tensor, variable.shape)
@@ -229,12 +238,17 @@ def _assign(
     return missing, [*unread]
 
 
+def _own_kind(name: str) -> str | None:
+    """Returns the last part of the name of a weight of a single layer, or None."""
+    return name.rpartition("/")[2] if OWN in name else None
+
+
 def _initial_value(model: ConfiguredModel, name: str, shape, number: int):
     """Returns the initial value of a weight that is not in the files."""
     kind = name.rpartition("/")[2]
     if kind == "gamma":
         return keras.ops.ones(shape)
-    if len(shape) < 2:
+    if len(shape) < 2 or (_own_kind(name) and kind.endswith("_b")):
         return keras.ops.zeros(shape)
     seed = None if model.seed is None else model.seed + number
     if name.endswith("discriminator/prediction/kernel"):

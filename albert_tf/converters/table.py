@@ -18,6 +18,8 @@ CONFIG_FIELDS = tuple(_FIELDS[: _FIELDS.index("sharing")])
 ALBERT_FIELDS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 DENSE = ("kernel", "bias")
+# Beginning of the names of weights that a single layer has of its own.
+OWN = "backbone/encoder/depth_"
 PROJECTION = "backbone/encoder/embedding_projection"
 # The layers of a block of BERT, as the original names them.
 BERT_BLOCK = {
@@ -176,6 +178,8 @@ def rename(
     """Returns our tensors by a format's names, or raises `UsageError`."""
     by_name = {row.ours: row for row in rows}
     if left := sorted(ours.keys() - by_name):
-        raise UsageError(f"{format} has no name for {left[0]}")
+        is_own = left[0].startswith(OWN)
+        hint = ", a weight of a single layer; the format albert_tf holds it"
+        raise UsageError(f"{format} has no name for {left[0]}{hint if is_own else ''}")
     used = (row for row in by_name.values() if row.ours in ours)
     return {row.theirs: row.to_theirs(ours[row.ours]) for row in used}

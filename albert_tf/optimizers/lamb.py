@@ -9,6 +9,10 @@ from keras import ops
 
 from albert_tf.optimizers.adamw import AdamStyleOptimizer, checked_patterns
 
+# Matrices of single layers that start as 0. Their norm would hold the trust ratio close
+# to 0 for thousands of steps, while every update only multiplies it by 1 + rate.
+_STARTS_AT_ZERO = r"(^|/)depth_\d+/\w+_b$"
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class Lamb(AdamStyleOptimizer):
@@ -20,7 +24,8 @@ class Lamb(AdamStyleOptimizer):
 
     Args:
         exclude_from_layer_adaptation: sequence of str or None. Regular expressions of
-            the names without trust ratio; default: `exclude_from_weight_decay`.
+            the names without trust ratio; default: `exclude_from_weight_decay`, and the
+            matrices `B` of `AlbertConfig.depth_rank`, which start as 0.
         **kwargs: See `AdamStyleOptimizer`.
 
     Attributes:
@@ -40,7 +45,7 @@ class Lamb(AdamStyleOptimizer):
     ):
         super().__init__(learning_rate=learning_rate, **kwargs)
         if exclude_from_layer_adaptation is None:
-            exclude_from_layer_adaptation = self._decay_exclusions
+            exclude_from_layer_adaptation = (*self._decay_exclusions, _STARTS_AT_ZERO)
         self._adaptation_exclusions = checked_patterns(
             "exclude_from_layer_adaptation", exclude_from_layer_adaptation
         )

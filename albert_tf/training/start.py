@@ -11,7 +11,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load, nets
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.equivalents import differences
+from albert_tf.converters.equivalents import differences, is_new
 from albert_tf.converters.growing import GROWABLE, grow
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.tokenizers import choose_tokenizer
@@ -239,18 +239,22 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
 def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertConfig:
     """Returns a checkpoint's config with the training values of the given file.
 
+    The file may also give the layers weights of their own.
+
     Raises `UsageError` if the file describes another model.
     """
     config, path = checkpoint.config, settings.albert_config_file
     if not path:
         return config
     other = settings.own_config()
-    for name in (field.name for field in dataclasses.fields(config)):
+    names = [field.name for field in dataclasses.fields(config)]
+    taken = [n for n in names if n in _FOR_TRAINING or is_new(n, config)]
+    for name in names:
         require(
-            name in (*_FOR_TRAINING, *_NOT_IN_FILES)
+            name in (*taken, *_NOT_IN_FILES)
             or getattr(config, name) == getattr(other, name),
             f"albert_config_file: {path}: {name} must be {getattr(config, name)!r} as "
             f"in {checkpoint.path}; leave the flag out to use the checkpoint's config",
             getattr(other, name),
         )
-    return config.replace(**{name: getattr(other, name) for name in _FOR_TRAINING})
+    return config.replace(**{name: getattr(other, name) for name in taken})

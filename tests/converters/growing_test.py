@@ -44,6 +44,8 @@ def grown(small, **changes):
         ({"num_hidden_groups": 3}, {"num_hidden_layers": 6, "num_hidden_groups": 6}),
         ({}, {"sharing": "attention", "share_layer_norm": False}),
         ({"inner_group_num": 2}, {"num_hidden_layers": 5, "num_hidden_groups": 5}),
+        ({"depth_rank": 2}, {"num_hidden_layers": 7, "depth_embedding": True}),
+        ({"sharing": "ffn"}, {"depth_rank": 2, "depth_matrices": ("key",)}),
         (
             {"sharing": "none", "embedding_size": 12},
             {"num_hidden_layers": 9},
@@ -78,6 +80,12 @@ def test_layers_are_stacked_on_top_of_themselves():
         ({}, {"inner_group_num": 2}, "has inner_group_num=1, not 2"),
         ({}, {"hidden_act": "relu"}, "has hidden_act='gelu_new', not 'relu'"),
         ({}, {"num_hidden_layers": 2}, "_layers=3, and can only grow, rec.*2"),
+        ({"depth_rank": 2}, {"depth_rank": 3}, "has depth_rank=2, not 3"),
+        (
+            {"depth_rank": 2},
+            {"depth_matrices": ("key",)},
+            r"has depth_matrices=None, not \('key',\)",
+        ),
         (
             {"num_hidden_groups": 3},
             {"num_hidden_layers": 6},

@@ -13,6 +13,7 @@ from albert_tf.optimizers.adamw import AdamStyleOptimizer, AdamW, canonical_path
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay
+from tests.tiny import make_model
 
 MULTIPLIERS = "learning_rate_multipliers"
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
@@ -297,3 +298,18 @@ def test_bias_correction_is_that_of_keras(fused, monkeypatch):
     for one, other in zip(history, expected, strict=True):
         for x, y in zip(one, other, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
+
+
+def test_weights_of_single_layers_have_trust_ratios_of_their_own():
+    model = make_model(depth_rank=2, depth_embedding=True, depth_matrices=["key"])
+    optimizer = Lamb(0.1)
+    optimizer.build(model.trainable_variables)
+    own = {v.path: v for v in model.trainable_variables if "/depth_1/" in v.path}
+    names = [path.rpartition("/")[2] for path in own]
+    assert names == ["input_bias", "key_a", "key_b", "key_bias"]
+    # The matrix that starts as 0 would be held there by its own norm.
+    for decides, right in (
+        (optimizer.uses_weight_decay, [False, True, True, False]),
+        (optimizer.uses_layer_adaptation, [False, True, False, False]),
+    ):
+        assert [decides(v) for v in own.values()] == right

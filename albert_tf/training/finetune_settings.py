@@ -15,6 +15,7 @@ from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings
 
 ON_COLLAPSE = ("warn", "stop", "restart")
+TRAINED = ALL, DEPTH = ("all", "depth")
 # How layers count the powers of the decay; see `optimizers.create`.
 DECAY_RULES = ("standard", "original", "corrected")
 # Settings of a config or a recipe that a setting given with it replaces as well: the
@@ -123,6 +124,15 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         exits: Text classifiers: also train classifiers on every layer, with which the
             model can stop early: joint (with the model) or frozen (on a fine-tuned
             model, which stays as it is).
+        train: Weights to train: all; or depth, the ones that single layers have of
+            their own (depth_rank, depth_embedding), and the head. All other weights of
+            the encoder stay as they are, except for a pooler that the checkpoint lacks.
+        depth_rank: Rank of the matrices of its own that each layer gets, next to its
+            kernels; 0: none. They begin by changing nothing.
+        depth_matrices: With --depth_rank, the kernels that get them: some of query,
+            key, value, attention_output, ffn_intermediate and ffn_output. Default: all.
+        depth_embedding: Give each layer a vector of its own, added to its input, which
+            begins as 0.
         packing: Put several short examples of a batch into one row. Does not change
             results, except through the values that the encoder's dropout drops, where
             it has any. Not with rows of fixed length, and not with --backend=jax.
@@ -194,6 +204,10 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     class_weights: tuple[str, ...] = ()
     label_smoothing: float = setting(0.0, minimum=0, below=1)
     exits: str = setting("none", group="model", choices=EXIT_MODES)
+    train: str = setting("all", choices=TRAINED)
+    depth_rank: int = setting(0, group="model", minimum=0, identity="config")
+    depth_matrices: tuple[str, ...] = setting((), group="model", identity="config")
+    depth_embedding: bool = setting(False, group="model", identity="config")
     packing: bool = setting(True, group="examples")
     fixed_length: bool = setting(False, group="examples", identity="recorded")
     jit_compile: bool = False
@@ -228,6 +242,11 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             "--exits: frozen leaves every metric as it is, so that "
             "early_stopping_patience and num_seeds have nothing to compare",
         )
+        need = "--train=depth: requires --init_checkpoint, whose other weights are kept"
+        require(self.train == ALL or not self.from_scratch, need)
+        need = "--train=depth: cannot be combined with --exits=frozen, which trains the"
+        need = f"{need} exits alone"
+        require(self.train == ALL or self.exits != FROZEN, need)
         require(
             self.depth == "unrolled"
             or (self.exits == NONE and not self.embedding_layers),

@@ -2,27 +2,30 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 from absl import logging
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import DEPTH_FIELDS, AlbertConfig
 from albert_tf.converters import load, nets
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.equivalents import differences, is_new
 from albert_tf.converters.growing import GROWABLE, grow
 from albert_tf.converters.keras_model import build_model
+from albert_tf.converters.table import OWN
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError, require
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
+from albert_tf.models.base import weight_names
 from albert_tf.tasks import labels
 from albert_tf.tasks.task import Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.finetune_settings import ALL, DEPTH, FinetuneSettings
 from albert_tf.training.pretrain_settings import PretrainSettings
 
 # Fields of a config that are not properties of the weights.
@@ -79,7 +82,7 @@ class Start:
             self.tokenizer = choose_tokenizer(
                 checkpoint, settings.spm_model_file or None, *normalization
             )
-        self.config = config
+        self.config = _with_depth_weights(config, settings)
         self._keeps_head = False
         settings.check_vocabulary(config, self.tokenizer.vocab_size)
 
@@ -146,6 +149,13 @@ class Start:
             )
         if self.settings.exits == FROZEN:
             model.backbone.trainable = model.classifier.trainable = False
+        if self.settings.train == DEPTH:
+            for name, variable in weight_names(model).items():
+                kept = name.startswith("backbone/") and not name.startswith(OWN)
+                variable.trainable = not kept or name in model.untrained_weights
+            count = sum(math.prod(w.shape) for w in model.trainable_weights)
+            text = "trains %d of %d parameters"
+            logging.info(text, count, model.count_params())
         return model
 
     def _exits(self, task: Task) -> dict[str, int]:
@@ -258,3 +268,24 @@ def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertCon
             getattr(other, name),
         )
     return config.replace(**{name: getattr(other, name) for name in taken})
+
+
+def _with_depth_weights(
+    config: AlbertConfig, settings: FinetuneSettings
+) -> AlbertConfig:
+    """Returns the config with the weights of single layers that the settings add.
+
+    Raises `UsageError` if the model has others, or cannot have these.
+    """
+    asked = {n: getattr(settings, n) for n in DEPTH_FIELDS if getattr(settings, n)}
+    for name, value in asked.items():
+        has = getattr(config, name)
+        need = f"--{name}: the model has {has!r} already; leave the flag out"
+        require(is_new(name, config) or value == has, need, value)
+    try:
+        config = config.replace(**asked)
+    except ValueError as e:
+        raise UsageError(f"--{e}") from None
+    need = "--train=depth: no layer has weights of its own; add --depth_rank"
+    require(settings.train == ALL or config.has_depth_weights, need)
+    return config

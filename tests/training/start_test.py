@@ -1,6 +1,8 @@
 """The weights that a run starts from, and exits with the model or on one that stays."""
 
+import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.start import Start
+from albert_tf.training.start import Start, open_start
 from tests.tiny import SPIECE
 from tests.training.runs import lines_of, run
 
@@ -20,6 +22,40 @@ def test_positions_of_a_preset_follow_the_tokenizer():
     settings = FinetuneSettings(preset="roberta_base", from_scratch=True, **given)
     start = Start(settings, None)
     assert start.tokenizer.pad_id == 0 and start.config.position_offset == 1
+
+
+def only_depth(pretrained, **changes):
+    paths = {"train_file": "a", "output_dir": "b", "init_checkpoint": pretrained}
+    return FinetuneSettings(train="depth", **paths, **changes)
+
+
+def test_only_weights_of_single_layers_and_the_head_are_trained(pretrained):
+    settings = only_depth(pretrained, depth_rank=2, depth_embedding=True)
+    table = {"head": "text_classifier", "labels": ("a", "b"), "problem_type": None}
+    with open_start(settings) as start:
+        model = start.make_model(types.SimpleNamespace(**table), "float32")
+    paths = [v.path.split("/") for v in model.trainable_weights]
+    assert {path[-2] for path in paths} == {"depth_0", "classifier"}
+    assert len(paths) == 1 + 6 * 3 + 2
+    scratch = {"from_scratch": True, "preset": "albert_base_v2", "spm_model_file": "c"}
+    for given in ({"init_checkpoint": "", **scratch}, {"exits": "frozen"}):
+        with pytest.raises(UsageError, match="^--train=depth: "):
+            dataclasses.replace(settings, **given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"depth_rank": 99}, "--depth_rank must be at most 24, the width of query, "),
+        ({"depth_rank": 1, "depth_matrices": ("k",)}, "--depth_matrices must be a l"),
+        ({"depth_matrices": ("key",)}, "--depth_matrices needs a depth_rank above 0"),
+        ({}, "--train=depth: no layer has weights of its own; add --depth_rank$"),
+    ],
+)
+def test_what_weights_of_single_layers_need(changes, message, pretrained):
+    settings = only_depth(pretrained, **changes)
+    with pytest.raises(UsageError, match=f"^{message}"), open_start(settings):
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,17 @@ def test_comparisons_with_the_paper():
     assert rows["Table 4: base, E=768, sharing=attention"].ours == 83_078_400
 
 
+def test_weights_of_single_layers_have_a_column_only_if_a_model_has_some():
+    config = AlbertConfig.from_preset("albert_base_v2")
+    own = config.replace(depth_rank=8)
+    assert "depth" not in facts.table({"a": config})
+    title, _, first, second = facts.table({"a": config, "b": own}).splitlines()[:4]
+    assert title == "parameters (millions)"
+    assert "  0.00" in first and "  1.41" in second
+    more = facts.activations(own, 5, 7) - facts.activations(config, 5, 7)
+    assert more == 35 * 12 * 6 * 8
+
+
 def test_activations_by_hand():
     config = AlbertConfig(
         embedding_size=2,

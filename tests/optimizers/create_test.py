@@ -15,7 +15,7 @@ UNSHARED = CONFIG.replace(sharing="none", num_hidden_layers=2)
 
 def test_rates_of_layers():
     # Of twelve applications, the names of some begin as those of others.
-    config = UNSHARED.replace(num_hidden_layers=6, inner_group_num=2)
+    config = UNSHARED.replace(num_hidden_layers=6, inner_group_num=2, depth_rank=1)
     model = AlbertTextClassifier(config, num_labels=2, name="ffn_0")
     optimizer = AdamW(
         1.0, learning_rate_multipliers=learning_rate_multipliers(0.5, config)

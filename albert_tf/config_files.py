@@ -99,7 +99,7 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
         others = {"share_parameter_across_layers"}
         # The config.json of our model folders also contains the head, the labels and
         # the tokenizer's options.
-        others |= {"format", "model", "tokenizer"} if kind == OURS else set()
+        others |= {"format", "model", "tokenizer", "base"} if kind == OURS else set()
         others |= known
         for key in values:
             if key not in others | IGNORED_ORIGINAL | set(MUST_BE):

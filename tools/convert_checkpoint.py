@@ -64,6 +64,12 @@ _VERIFY = flags.DEFINE_enum(
     ["none", "reload", "peer"],
     "reload: run input and output here; peer: also run the library each is for.",
 )
+_BASE = flags.DEFINE_string(
+    "base",
+    "",
+    "Model folder around the output, such as BASE for BASE/adapters/NAME: only weights "
+    "that it lacks are written. The rest of the encoder must be the same.",
+)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 define_alias("to", "format")
 define_alias("init_checkpoint", "input")
@@ -91,6 +97,7 @@ def main() -> None:
         ignore=_IGNORE.value or None,
         verify=_VERIFY.value,
         overwrite=_OVERWRITE.value,
+        base=_BASE.value or None,
     )
     print(report.to_text())
 

@@ -92,6 +92,8 @@ class Checkpoint:
         unknown: list of str. Names in the files that no table lists.
         dropped: list of str. Names known not to be weights (optimizer slots, counters).
         notes: list of str. What a user should know about the conversion.
+        base: tuple or None. Of an adapter that is written: the model folder that holds
+            its other weights, and the number of folders between them.
         folder: str or None. The local folder, if `path` is a name on a hub.
         origin: str or None. That name with the commit or version that was read.
         resources: ExitStack. Closed when the checkpoint's `with` block ends.
@@ -116,6 +118,7 @@ class Checkpoint:
     unknown: list[str] = dataclasses.field(default_factory=list)
     dropped: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    base: tuple[str, int] | None = None
     folder: str | None = None
     origin: str | None = None
     resources: contextlib.ExitStack = dataclasses.field(

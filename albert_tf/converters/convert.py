@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import as_electra, detect
+from albert_tf.converters import as_electra, detect, own_format
 from albert_tf.converters.checkpoint import Checkpoint, named_head
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, require
@@ -35,6 +35,7 @@ def convert_checkpoint(
     ignore: str | None = None,
     verify: str = "reload",
     overwrite: bool = False,
+    base: str | os.PathLike | None = None,
 ) -> "parity.Report":
     """Converts a checkpoint; the target appears only if both sides agree.
 
@@ -58,17 +59,20 @@ def convert_checkpoint(
         ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
             both sides, `"peer"` also runs the peer library of each side.
+        base: path or None. As for `save_pretrained`.
     """
     require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
     require(format in TARGETS, f"format must be one of {', '.join(TARGETS)}", format)
     allowed = detect.compile_ignore(ignore) if ignore else None
+    shared = None if base is None else own_format.base_of(base, target, format)
     with detect.open_checkpoint(
         source, format=source_format, config=config, ignore=ignore
     ) as opened:
         opened.check_unknown()
         checkpoint = opened.for_head(head)
         before = select(checkpoint, head, allowed)
-        part = dataclasses.replace(before)  # a format may fold its tensors
+        # A format may fold its tensors.
+        part = dataclasses.replace(before, base=shared)
         if format == as_electra.NAME:
             format = as_electra.FORMAT
             part = as_electra.rewrite(part, is_chosen=head != "auto")

@@ -213,6 +213,7 @@ def save_pretrained(
     labels: list[str] | None = None,
     overwrite: bool = False,
     push_to: str | None = None,
+    base: str | os.PathLike | None = None,
 ) -> None:
     """Writes a model as a folder, completely or not at all, and may upload it.
 
@@ -228,6 +229,10 @@ def save_pretrained(
         push_to: str or None. `hf://owner/name`: upload the folder to Hugging Face, with
             a model card, as `README.md`. The format must be `"albert_tf"` or
             `"huggingface"`. A new repository is private; its page can change that.
+        base: path or None. A model folder around `path`, such as `model` for
+            `model/adapters/films`, with the same encoder but for the weights of single
+            layers (`AlbertConfig.depth_rank`): only weights that it lacks are written,
+            and `path` is a model as long as it stays inside.
 
     Raises:
         UsageError: If the folder exists, or the format cannot express the model.
@@ -247,6 +252,9 @@ def save_pretrained(
     if tokenizer is None and getattr(model, "preprocessor", None) is not None:
         tokenizer = model.preprocessor.tokenizer
     checkpoint = keras_model.from_model(model, tokenizer, labels)
+    if base is not None:
+        require(push_to is None, "base: cannot be combined with push_to", push_to)
+        checkpoint.base = own_format.base_of(base, path, format)
     card = None
     if push_to is not None:
         count = len(nets.split(checkpoint))

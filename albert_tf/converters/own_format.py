@@ -4,16 +4,23 @@ Also reads the `.keras` file that `model.save` wrote for one of this package's m
 and the folder of a pretraining run, stopped or finished: `pretrain` records the config
 in `run.json`, stores the tokenizer next to it, and writes the weights to
 `checkpoints/step-N` under their canonical names.
+
+A folder inside another one may be an adapter: it holds only the weights and tokenizer
+that the outer one, its base, lacks. Several adapters can share one block.
 """
 
 import os
 import re
 import tempfile
 import zipfile
+from typing import Any
+
+import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import nets, safetensors_file, tf1
 from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.table import OWN
 from albert_tf.converters.tokenizers import attach_tokenizer, write_library_config
 from albert_tf.errors import DataError, require
 from albert_tf.heads import GENERATOR, HEADS, MODEL, PAIRS, all_rows, find
@@ -57,19 +64,27 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     model, options = values.get("model") or {}, values.get("tokenizer") or {}
     if not (isinstance(model, dict) and isinstance(options, dict)):
         raise DataError(f"{config_path}: model and tokenizer must be objects")
+    base, record = None, values.get("base")
+    if record is not None:
+        base = _open_base(path, record)
     if model.get("head") not in (None, *HEADS):
         raise DataError(f"{config_path}: head must be one of {', '.join(HEADS)}")
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
         config=config,
-        tensors=safetensors_file.read(files.join(path, WEIGHTS)),
+        tensors={
+            **({n: base.tensors[n] for n in record["tensors"]} if base else {}),
+            **safetensors_file.read(files.join(path, WEIGHTS)),
+        },
         task=model.get("task"),
         untrained=model.get("untrained") or [],
         is_generator=model.get("net") == GENERATOR,
     )
     names = [name for name in IN_FOLDER if name in listed]
     attach_tokenizer(checkpoint, path, names, options)
+    if base and not names:
+        checkpoint.tokenizer = base.tokenizer
     checkpoint.set_head(model, config_path)
     exits = checkpoint.head_options.get("num_exits")
     most = config.num_hidden_layers - 1
@@ -81,8 +96,16 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 
 
 def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
-    """Writes the files of a folder."""
-    config = checkpoint.config.to_dict()
+    """Writes the files of a folder.
+
+    Raises `UsageError` if weights are not equal to the base's that an adapter shares.
+    """
+    config, tensors, base = checkpoint.config.to_dict(), checkpoint.tensors, None
+    if checkpoint.base:
+        base = read(checkpoint.base[0])
+        shared = _shared_with(checkpoint, base)
+        tensors = {name: t for name, t in tensors.items() if name not in shared}
+        config["base"] = {**_record_of(*checkpoint.base), "tensors": shared}
     config["model"] = {
         "head": checkpoint.head,
         "num_labels": checkpoint.num_labels,
@@ -100,12 +123,69 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         config["tokenizer"] = tokenizer.get_config()
-        out.write(tokenizer.file_name, tokenizer.model)
-        write_library_config(tokenizer, checkpoint.config, out)
+        its = base and base.tokenizer and base.make_tokenizer()
+        ids = lambda one: (one.sha256, one.get_config())  # noqa: E731
+        if not its or ids(its) != ids(tokenizer):
+            out.write(tokenizer.file_name, tokenizer.model)
+            write_library_config(tokenizer, checkpoint.config, out)
     with out.open(WEIGHTS) as f:
-        safetensors_file.write(f, checkpoint.tensors, {"format": NAME})
+        safetensors_file.write(f, tensors, {"format": NAME})
     out.write_json(CONFIG, config)
     out.write_manifest()
+
+
+def base_of(base: str, target: str, format: str) -> tuple[str, int]:
+    """Returns the folder that an adapter shares weights with, and its distance.
+
+    Raises `UsageError` if the target would not be inside, or not in our format.
+    """
+    base, target = os.fspath(base), os.fspath(target)
+    remote = files.is_remote(base) or files.is_remote(target)
+    need = "base: needs folders on this machine; the whole folder can be copied then"
+    require(not remote, need, base, target)
+    require(format == NAME, f"base: format must be {NAME}", format)
+    outer, inner = os.path.abspath(base), os.path.abspath(target)
+    need = f"base: the target must be inside, such as {base}/adapters/NAME"
+    require(inner.startswith(outer + os.sep), need, target)
+    return base, inner[len(outer) :].count(os.sep)
+
+
+def _record_of(base: str, distance: int) -> dict[str, Any]:
+    digest = files.digest_of(files.join(base, folders.MANIFEST))
+    return {"folders_up": distance, "sha256": digest["sha256"]}
+
+
+def _shared_with(checkpoint: Checkpoint, base: Checkpoint) -> list[str]:
+    """Returns the names of weights of the encoder that equal the base's."""
+    names = [n for n in checkpoint.tensors if n.startswith("backbone/")]
+    shared = [n for n in names if n in base.tensors and not n.startswith(OWN)]
+    for name in shared:
+        equal = np.array_equal(
+            checkpoint.tensors[name].read(), base.tensors[name].read()
+        )
+        need = f"base: {base.path} must have the same {name}, which finetune "
+        require(equal, f"{need}--train=depth --init_checkpoint={base.path} keeps")
+    return shared
+
+
+def _open_base(path: str, record: Any) -> Checkpoint:
+    """Opens the base of an adapter; raises `DataError` if it is another one."""
+    up, names = (
+        record.get(key) if isinstance(record, dict) else None
+        for key in ("folders_up", "tensors")
+    )
+    fits = type(up) is int and 0 < up < 100 and isinstance(names, list)
+    fits = fits and all(isinstance(name, str) for name in names)
+    need = f"{files.join(path, CONFIG)}: base must have folders_up, sha256 and tensors"
+    require(fits, need, record, error=DataError)
+    base = path.rstrip("/") if files.is_remote(path) else os.path.abspath(path)
+    for _ in range(up):
+        base = os.path.dirname(base)
+    found = read(base)
+    same = _record_of(base, up)["sha256"] == record.get("sha256")
+    need = f"{path}: is an adapter of another model than the one in {base}"
+    require(same and found.tensors.keys() >= {*names}, need, error=DataError)
+    return found
 
 
 def read_keras(path: str, config: AlbertConfig | None = None) -> Checkpoint:

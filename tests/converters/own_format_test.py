@@ -1,5 +1,7 @@
+import functools
 import json
 import logging
+import os
 import shutil
 import warnings
 
@@ -10,10 +12,11 @@ from hypothesis import strategies as st
 
 import albert_tf
 from albert_tf.converters import own_format
+from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
-from tests.tiny import SPIECE
+from tests.tiny import SPIECE, make_model
 
 CONFIG = tiny.CONFIG.replace(vocab_size=41, num_hidden_layers=3, initializer_range=0.02)
 
@@ -142,3 +145,46 @@ def test_fuzz_config(data):
         assert "\n" not in str(e)
     else:
         assert config.vocab_size > 0
+
+
+def test_adapters_share_the_block_of_the_folder_around_them(tmp_path, tokenizer):
+    base = tmp_path / "base"
+    albert_tf.save_pretrained(make_model("pretraining"), base, tokenizer=tokenizer)
+    config = tiny.CONFIG.replace(depth_rank=2, depth_embedding=True)
+    models = {}
+    for name in ("one", "two"):
+        model = albert_tf.from_pretrained(
+            base, "text_classifier", config=config, seed=1
+        )
+        for variable in weight_names(model).values():
+            if "depth_" in variable.path or "classifier" in variable.path:
+                variable.assign_add(np.full(variable.shape, 0.1 * (1 + len(models))))
+        models[name] = model
+        where = base / "adapters" / name
+        albert_tf.save_pretrained(model, where, base=base)
+        names = {*os.listdir(where)}
+        assert names == {"config.json", "manifest.json", "model.safetensors"}
+    moved = base.rename(tmp_path / "moved")
+    for name, model in models.items():
+        again = albert_tf.from_pretrained(moved / "adapters" / name)
+        tiny.assert_same_weights(again, model)
+        assert again.preprocessor.tokenizer.sha256 == tokenizer.sha256
+        assert again.config == config
+    convert = functools.partial(convert_checkpoint, format="albert_tf", base=moved)
+    convert(moved / "adapters/one", moved / "adapters/three", verify="none")
+    three = albert_tf.from_pretrained(moved / "adapters/three")
+    tiny.assert_same_weights(three, models["one"])
+    for target, changes, message in (
+        (tmp_path / "x", {}, "must be inside, such as .*adapters/NAME, rec.*x"),
+        (moved / "x", {"format": "tf1"}, "base: format must be albert_tf, rec.*tf1"),
+        (moved / "x", {}, "must have the same backbone/.*train=depth --init_c"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            randomized = tiny.randomize(make_model("text_classifier"))
+            albert_tf.save_pretrained(randomized, target, **{"base": moved, **changes})
+    options = {"overwrite": True, "tokenizer": tokenizer}
+    shutil.move(moved / "adapters", tmp_path / "adapters")
+    albert_tf.save_pretrained(make_model("pretraining", seed=9), moved, **options)
+    shutil.move(tmp_path / "adapters", moved / "adapters")
+    with pytest.raises(DataError, match="is an adapter of another model than the one"):
+        albert_tf.from_pretrained(moved / "adapters/one")

@@ -15,7 +15,7 @@ import numpy as np
 from albert_tf.config import generator_config
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.equivalents import differences
-from albert_tf.converters.table import TABLES
+from albert_tf.converters.table import OWN, TABLES
 from albert_tf.errors import require
 from albert_tf.heads import GENERATOR, MODEL, find
 from albert_tf.storage import files
@@ -47,11 +47,15 @@ def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
     for part in _SHARED:
         if not any(name.startswith(part) for name in inner):
             inner |= {k: v for k, v in own.items() if k.startswith(part)}
+    small = generator_config(config, *sizes)
+    # An encoder that both share may have more layers, with weights of their own.
+    last = len(small.layer_table())
+    inner = {k: v for k, v in inner.items() if _own_layer(k) < last}
     if options.get("embedding_sharing") == "disentangled":
         own |= {k: _combined(own[k], inner[k], np.add) for k in _TABLES}
     untrained = dict.fromkeys(checkpoint.untrained)
     parts = {
-        GENERATOR: (generator_config(config, *sizes), inner, _inside(untrained)),
+        GENERATOR: (small, inner, _inside(untrained)),
         MODEL: (config, own, untrained),
     }
     return {
@@ -166,3 +170,9 @@ def _inside(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _combined(one: Tensor, other: Tensor, function: np.ufunc) -> Tensor:
     return dataclasses.replace(one, read=lambda: function(one.read(), other.read()))
+
+
+def _own_layer(name: str) -> int:
+    """Returns the layer that a weight belongs to alone, or -1."""
+    is_own = name.startswith(OWN)
+    return int(name.removeprefix(OWN).partition("/")[0]) if is_own else -1

@@ -9,6 +9,8 @@ import tensorflow as tf
 from scipy import stats
 
 from albert_tf.config import AlbertConfig, generator_config
+from albert_tf.converters.keras_model import from_model
+from albert_tf.converters.nets import split
 from albert_tf.models.base import weight_names
 from albert_tf.models.electra import ElectraPretrainer, sample
 from albert_tf.objectives.pretraining import ELECTRA
@@ -185,14 +187,16 @@ def test_disentangled_tables_are_a_sum():
 
 
 def test_a_shared_block_is_applied_fewer_times():
-    config = CONFIG.replace(num_hidden_layers=4)
+    config = CONFIG.replace(num_hidden_layers=4, depth_rank=2)
     options = {"generator_size": 1, "generator_layers": 0.5, "share_encoder": True}
     model = make_model(config=config, **options)
     assert model.generator.config == config.replace(num_hidden_layers=2)
     own = [n for n in weight_names(model) if n.startswith("generator/")]
     assert own and all(name.startswith("generator/mlm_head/") for name in own)
     # The generator is a masked LM of two layers with the same weights.
-    alone = tiny.make_model("masked_lm", vocab_size=V, initializer_range=0.3)
+    sizes = {"vocab_size": V, "initializer_range": 0.3, "depth_rank": 2}
+    alone = tiny.make_model("masked_lm", **sizes)
+    assert {*split(from_model(model))["generator"].tensors} == {*weight_names(alone)}
     for name, variable in weight_names(alone).items():
         variable.assign(weight_names(model.generator)[name])
     batch = make_batch()

@@ -4,6 +4,7 @@ As its Trainer does: AdamW, bfloat16 by autocast, gradients clipped to a norm of
 """
 
 import contextlib
+import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,16 +18,13 @@ from albert_tf.errors import UsageError
 _IGNORED = -100
 
 
-def require(topic: str) -> None:
-    """Raises `UsageError` if transformers or torch is not installed."""
-    try:
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError:
+def require(topic: str, package: str = "transformers") -> None:
+    """Raises `UsageError` if the package or torch is not installed."""
+    if not all(map(importlib.util.find_spec, ("torch", package))):
         raise UsageError(
-            f"benchmark {topic} compares with transformers, which is not installed: "
+            f"benchmark {topic} compares with {package}, which is not installed: "
             "pip install 'albert_tf[peers]'"
-        ) from None
+        )
 
 
 def load(model: Any, class_name: str) -> Any:
@@ -69,8 +67,26 @@ def make_step(
     """
     import torch
 
-    model.train()
     forward = torch.compile(model) if compiled else model
+    minimize = make_minimizer(model, rate, precision)
+
+    def train(batch: Mapping[str, Any]) -> None:
+        tensors = {name: torch.as_tensor(v).long() for name, v in batch.items()}
+        minimize(lambda: forward(**tensors).loss)
+
+    return train
+
+
+def make_minimizer(
+    model: Any, rate: float, precision: str
+) -> Callable[[Callable[[], Any]], None]:
+    """Returns a function that updates a model once to lower the loss that it is given.
+
+    The loss is a function without arguments; for the others, see `make_step`.
+    """
+    import torch
+
+    model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=rate, weight_decay=0.01, fused=True
     )
@@ -78,13 +94,12 @@ def make_step(
     if precision == "bfloat16":
         autocast = torch.autocast(model.device.type, dtype=torch.bfloat16)
 
-    def train(batch: Mapping[str, Any]) -> None:
-        tensors = {name: torch.as_tensor(v).long() for name, v in batch.items()}
+    def minimize(compute: Callable[[], Any]) -> None:
         optimizer.zero_grad()
         with autocast:
-            loss = forward(**tensors).loss
+            loss = compute()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    return train
+    return minimize

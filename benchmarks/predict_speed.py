@@ -186,7 +186,7 @@ def _measure(
     few = min(count, _WARM_UP)
     answers = [answer(few) for answer in pair.values()]
     difference = float(np.abs(answers[0] - answers[1]).max())
-    calls = {name: _counted(answer, few, count) for name, answer in pair.items()}
+    calls = {name: counted(answer, few, count) for name, answer in pair.items()}
     seconds = seconds_in_turns(calls, rounds, title)
     rates = {name: count / float(np.median(all_)) for name, all_ in seconds.items()}
     cores = num_cores()
@@ -208,7 +208,7 @@ def _measure(
     return rows, series
 
 
-def _counted(answer: Contestant, few: int, count: int) -> Callable[[], np.ndarray]:
+def counted(answer: Contestant, few: int, count: int) -> Callable[[], np.ndarray]:
     """Returns a function that answers a few texts twice, and then all of them."""
     counts: Iterator[int] = itertools.chain([few, few], itertools.repeat(count))
     return lambda: answer(next(counts))

@@ -1,4 +1,4 @@
-"""Flags of `albert-tf benchmark` for one or two topics."""
+"""Flags of `albert-tf benchmark` for some of its topics."""
 
 import dataclasses
 
@@ -10,18 +10,29 @@ class TopicSettings:
     """Flags of `albert-tf benchmark`, in addition to those in `tools/benchmark.py`.
 
     Attributes:
+        max_bytes: data, serving, predict, embeddings: bytes of text.
+        rounds: data, predict, embeddings: runs; medians are compared.
+        seconds: data: time to measure masking.
+        shapes: step, costs, depth: rows x tokens.
+        imitate_bfloat16: serving: bfloat16 also on a CPU without it; slow.
         memory_megabytes: data: sizes of the texts whose peak memory is measured; add
             2000 for 2 GB.
         recording_dir: fidelity: folder of a recorded run of the original: init/,
             batches.npz, log.json.
         objective: objectives: names of those that are compared (default: all). step:
             those that are timed beside albert, instead of transformers.
-        work_dir: objectives, pairs, sharing: folder of the study's text, runs and
-            scores; the same command continues a study that was stopped.
+        work_dir: objectives, pairs, sharing, vectors: folder of the study's text, runs
+            and scores; the same command continues a study that was stopped.
         sst2_dir: objectives, sharing: folder with train.tsv and dev.tsv of SST-2.
         cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
-        scale: objectives, pairs, sharing, step with --backend: small takes minutes, and
-            shows only that everything runs.
+        stsb_dir: vectors: folder with train.tsv and dev.tsv of STS-B.
+        squad_train_file: vectors: file of SQuAD whose questions and paragraphs are
+            trained on.
+        squad_dev_file: vectors: file of SQuAD whose paragraphs are searched.
+        models: embeddings: folder of sentence-transformers whose weights are used
+            (default: random ones). vectors: folders of the encoders.
+        scale: objectives, pairs, sharing, vectors, step with --backend: small takes
+            minutes, and shows only that everything runs.
         sizes: costs, step with --backend=jax: some of base, large, xlarge, xxlarge.
         num_layers: depth: numbers of layers of the models that are trained.
         backend: step: some of jax, tensorflow, transformers, each in a process of its
@@ -37,12 +48,21 @@ class TopicSettings:
 
     group = "measurements"
 
+    max_bytes: int = setting(5_000_000, common=True)
+    rounds: int = setting(3, common=True)
+    seconds: float = 20.0
+    shapes: tuple[str, ...] = setting(("8x128", "2x512"), common=True)
+    imitate_bfloat16: bool = False
     memory_megabytes: tuple[str, ...] = ("20", "200")
     recording_dir: str = setting("", common=True)
     objective: tuple[str, ...] = setting((), group="training", common=True)
     work_dir: str = setting("", common=True)
     sst2_dir: str = setting("", common=True)
     cola_dir: str = setting("", common=True)
+    stsb_dir: str = setting("", common=True)
+    squad_train_file: str = setting("", common=True)
+    squad_dev_file: str = setting("", common=True)
+    models: tuple[str, ...] = setting((), common=True)
     scale: str = setting("full", common=True, choices=("full", "small"))
     sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")

@@ -20,7 +20,8 @@ def measure(
 
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
-            "fidelity", "objectives", "pairs", "sharing", "costs" or "depth".
+            "embeddings", "fidelity", "objectives", "pairs", "sharing", "vectors",
+            "costs" or "depth".
         values: dict. Values of the command's flags by name.
         save: callable. Called with reports of the results so far, by topics that may be
             cut off.
@@ -38,6 +39,10 @@ def measure(
         return _measure_serving(values)
     if topic == "predict":
         return _measure_prediction(values)
+    if topic == "embeddings":
+        return _measure_embeddings(values)
+    if topic == "vectors":
+        return _measure_vectors(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
     if topic == "objectives":
@@ -203,6 +208,30 @@ def _measure_prediction(values: Mapping[str, Any]) -> Report:
         **{name: values[name] for name in names},
     )
     return predict_speed.run(settings)
+
+
+def _measure_embeddings(values: Mapping[str, Any]) -> Report:
+    from benchmarks import embedding_speed
+
+    names = ("input_file", "spm_model_file", "max_bytes", "max_seq_length", "steps")
+    settings = embedding_speed.Settings(
+        init_checkpoint=",".join(values["models"]),
+        preset=values["preset"] or "albert_base_v2",
+        num_texts=values["num_texts"] or 2000,
+        **{name: values[name] for name in (*names, "precision", "rounds")},
+    )
+    return embedding_speed.run(settings)
+
+
+def _measure_vectors(values: Mapping[str, Any]) -> Report:
+    from benchmarks import vectors
+
+    needed = ("work_dir", "models", "stsb_dir", "squad_train_file", "squad_dev_file")
+    for name in needed:
+        if not values[name]:
+            raise UsageError(f"--{name}: required for benchmark vectors")
+    names = (*needed, "train_file", "scale")
+    return vectors.run(vectors.Study(**{name: values[name] for name in names}))
 
 
 def _measure_fidelity(values: Mapping[str, Any]) -> Report:

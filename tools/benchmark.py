@@ -2,8 +2,9 @@
 
 Example: `albert-tf benchmark data --output_file=docs/benchmarks/data`
 Topics: `data` (text to records against the original's algorithm, peak memory),
-`convert` (the largest model), `finetune`, `step`, `serving`, `predict` (speeds, in
-turns with transformers and other runtimes; steps also with other objectives),
+`convert` (the largest model), `finetune`, `step`, `serving`, `predict`, `embeddings`
+(speeds, in turns with transformers, sentence-transformers and other runtimes; steps
+also with other objectives), `vectors` (what training makes of encoders' vectors),
 `fidelity` (every step of a recorded run of the original; docs/fidelity.md),
 `objectives` (what pretraining objectives are worth; docs/relatives.md), `pairs` (what
 models of next sentences know of order, and the reverse), `sharing` (how encoders with
@@ -27,8 +28,8 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
-_STUDIES = ("objectives", "pairs", "sharing", "costs", "depth")
-_TOPICS += _STUDIES
+_STUDIES = ("objectives", "pairs", "sharing", "vectors", "costs", "depth")
+_TOPICS += ("embeddings", *_STUDIES)
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",
@@ -40,17 +41,16 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
 flags.DEFINE_string(
     "input_file",
     "docstrings:",
-    "data, serving, predict, studies: text, as for create_pretraining_data",
+    "data, serving, predict, embeddings, studies: text, as for create_pretraining_data",
 )
 flags.DEFINE_string(
     "spm_model_file",
     "",
     "SentencePiece model. Default, except for finetune: one trained on the text.",
 )
-flags.DEFINE_integer("max_bytes", 5_000_000, "data, serving, predict: bytes of text.")
-flags.DEFINE_integer("rounds", 3, "data, predict: runs; medians are compared.")
-flags.DEFINE_integer("max_seq_length", 512, "data, serving, predict: tokens per text.")
-flags.DEFINE_float("seconds", 20.0, "data: time to measure masking.")
+flags.DEFINE_integer(
+    "max_seq_length", 512, "data, serving, predict, embeddings: tokens of a text."
+)
 flags.DEFINE_string(
     "preset",
     "",
@@ -58,7 +58,10 @@ flags.DEFINE_string(
     "convert, albert_base_v2 for the others.",
 )
 flags.DEFINE_string(
-    "train_file", "", "finetune: table of texts and labels, such as SST-2's train.tsv."
+    "train_file",
+    "",
+    "finetune: table of texts and labels, such as SST-2's train.tsv. vectors: table of "
+    "pairs to train on, with the columns text and positive.",
 )
 for _name, _default in (("text_column", "sentence"), ("label_column", "label")):
     flags.DEFINE_string(_name, _default, "finetune: column of the table.")
@@ -72,10 +75,6 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "num_texts", None, "Texts of mixed lengths: serving 64, predict 10,000.", 8
 )
-flags.DEFINE_bool(
-    "imitate_bfloat16", False, "serving: bfloat16 also on a CPU without it; slow."
-)
-flags.DEFINE_list("shapes", ["8x128", "2x512"], "step, costs, depth: rows x tokens.")
 flags.DEFINE_bool("jit_compile", False, "step, depth: whether XLA compiles our step.")
 flags.DEFINE_bool("fuse_elementwise", True, "step, depth: as for pretrain.")
 flags.DEFINE_enum(
@@ -94,7 +93,7 @@ def main() -> None:
     """Measures, prints the table, writes the files."""
     if _TOPIC.value in ("step", "depth"):
         start.use_onednn(flags.FLAGS.precision)
-    elif _TOPIC.value in ("serving", "predict", *_STUDIES):
+    elif _TOPIC.value in ("serving", "predict", "embeddings", *_STUDIES):
         start.use_onednn("float32")
     try:
         from benchmarks import report, topics

@@ -26,8 +26,7 @@ OF_TOOLS = {
     "devices": "| jit_compile fuse_elementwise batch_size",
     "outputs": "output output_file output_dir report_file format overwrite | "
     "output_model output_prefix exits_curve top_k ignore verify",
-    "measurements": "topic steps rounds num_texts shapes | max_bytes seconds "
-    "imitate_bfloat16",
+    "measurements": "topic steps num_texts",
 }
 _PLACES = {
     name: (group, not index)

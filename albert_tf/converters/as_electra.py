@@ -6,12 +6,11 @@ every layer, any library that runs an ELECTRA runs an ALBERT, and computes the s
 """
 
 import dataclasses
-import math
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.growing import grow
+from albert_tf.converters.unfolding import UNSHARED, notes_on, unfold
 from albert_tf.errors import UsageError, require
 from albert_tf.heads import FINE_TUNED, Head, find
 
@@ -37,13 +36,7 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
     require(old.inner_group_num == 1, need, old.inner_group_num)
     need = f"{NAME}: positions count from the table's first row, position_offset must "
     require(old.position_offset == 0, f"{need}be 0", old.position_offset)
-    new = old.replace(
-        family=NAME,
-        sharing="none",
-        share_layer_norm=True,
-        num_hidden_groups=1,
-        group_rule="integer",
-    )
+    new = old.replace(family=NAME, **UNSHARED)
     row, notes = find(checkpoint.head), []
     if reason := _why_lost(row, old, new):
         if is_chosen or row.answers in FINE_TUNED:
@@ -66,11 +59,8 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
     shared = dataclasses.replace(
         checkpoint, head=row.name, tensors=tensors, notes=notes
     )
-    result = grow(shared, new)
-    notes.append(
-        f"{NAME}: {new.num_hidden_layers} layers with weights of their own, "
-        f"{_size(result)}; in the source they are {_size(shared)}"
-    )
+    result = unfold(shared, new)
+    notes += notes_on(shared, result, NAME)
     return result
 
 
@@ -87,8 +77,3 @@ def _why_lost(row: Head, old: AlbertConfig, new: AlbertConfig) -> str:
             f"{old.pooler_act}"
         )
     return ""
-
-
-def _size(checkpoint: Checkpoint) -> str:
-    count = sum(math.prod(t.shape) for t in checkpoint.tensors.values())
-    return f"{count:,} parameters, {4 * count / 1e6:.1f} MB"

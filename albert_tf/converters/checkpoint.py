@@ -171,6 +171,17 @@ class Checkpoint:
         """Whether the checkpoint has the pooler's weights."""
         return "backbone/pooler/kernel" in self.tensors
 
+    def need(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
+        """Returns a tensor; raises `DataError` if there is none of that shape."""
+        tensor = self.tensors.get(name)
+        message = f"{self.path}: no tensor for {name} ({self.format} format)"
+        require(tensor is not None, message, error=DataError)
+        if shape is not None:
+            message = f"{self.path}: {tensor.name} must have shape {tuple(shape)}"
+            fits = tensor.shape == tuple(shape)
+            require(fits, message, tensor.shape, error=DataError)
+        return tensor
+
     def make_tokenizer(self):
         """Returns the tokenizer of the files, building it on the first call.
 

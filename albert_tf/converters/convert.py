@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import as_electra, detect, own_format
+from albert_tf.converters import as_electra, detect, own_format, unfolding
 from albert_tf.converters.checkpoint import Checkpoint, named_head
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, require
@@ -71,8 +71,10 @@ def convert_checkpoint(
         opened.check_unknown()
         checkpoint = opened.for_head(head)
         before = select(checkpoint, head, allowed)
+        if format not in (own_format.NAME, as_electra.NAME):
+            checkpoint = unfolding.for_format(checkpoint, format)
         # A format may fold its tensors.
-        part = dataclasses.replace(before, base=shared)
+        part = dataclasses.replace(select(checkpoint, head, allowed), base=shared)
         if format == as_electra.NAME:
             format = as_electra.FORMAT
             part = as_electra.rewrite(part, is_chosen=head != "auto")

@@ -24,6 +24,7 @@ from albert_tf.converters import (
     nets,
     own_format,
     tf1,
+    unfolding,
 )
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
@@ -285,7 +286,10 @@ def write_files(
     detect.check_format(format)
     if format == tf1.NAME:
         checkpoint = nets.main_of(checkpoint)
-    *others, (_, main) = nets.split(checkpoint).items()
+    stored = nets.split(checkpoint)
+    if format != own_format.NAME:
+        stored = {k: unfolding.for_format(net, format) for k, net in stored.items()}
+    *others, (_, main) = stored.items()
     for folder, net in others:
         inside = folders.FolderWriter(os.path.join(out.path, folder))
         detect.FORMATS[format].write(net, inside)

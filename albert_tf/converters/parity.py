@@ -192,10 +192,11 @@ def run_both(
     """
     batch = make_batch(part)
     source, target = outputs_of(part, batch), outputs_of(written, batch)
-    _add(report, "reload", source, target)
+    _add(report, "reload", _comparable(source, part, written), target)
     for stem, one, other in _pairs(part, written)[1:]:
         inputs = make_batch(one)
         first, second = outputs_of(one, inputs), outputs_of(other, inputs)
+        first = _comparable(first, one, other)
         first = {stem + name: value for name, value in first.items()}
         second = {stem + name: value for name, value in second.items()}
         _add(report, "reload", first, second)
@@ -216,6 +217,21 @@ def run_both(
             ids[column] = peer.tokenize(path, TEXTS)
     if has_texts:
         report.texts = compare_texts(part.make_tokenizer(), ids)
+
+
+def _comparable(
+    outputs: dict[str, np.ndarray], part: Checkpoint, written: Checkpoint
+) -> dict[str, np.ndarray]:
+    """Returns the outputs of `part` that are also those of `written`.
+
+    If the vectors of layers became part of the biases before them, the states between
+    the layers contain them.
+    """
+    if part.config.depth_embedding == written.config.depth_embedding:
+        return outputs
+    last = f"layer {len(part.config.layer_table())}"
+    states = ("embeddings", "projection", "layer ")
+    return {k: v for k, v in outputs.items() if k == last or not k.startswith(states)}
 
 
 def compare_texts(

@@ -18,9 +18,19 @@ CONFIG_FIELDS = tuple(_FIELDS[: _FIELDS.index("sharing")])
 ALBERT_FIELDS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 DENSE = ("kernel", "bias")
+ENCODER = "backbone/encoder/"
 # Beginning of the names of weights that a single layer has of its own.
-OWN = "backbone/encoder/depth_"
-PROJECTION = "backbone/encoder/embedding_projection"
+OWN = f"{ENCODER}depth_"
+PROJECTION = f"{ENCODER}embedding_projection"
+# The layers of a block whose kernels `AlbertConfig.depth_matrices` names.
+KERNELS = {
+    "query": "attention_{}/query",
+    "key": "attention_{}/key",
+    "value": "attention_{}/value",
+    "attention_output": "attention_{}/output",
+    "ffn_intermediate": "ffn_{}/intermediate",
+    "ffn_output": "ffn_{}/output",
+}
 # The layers of a block of BERT, as the original names them.
 BERT_BLOCK = {
     "backbone/encoder/attention_{}/query": "{}/attention/self/query",
@@ -178,8 +188,6 @@ def rename(
     """Returns our tensors by a format's names, or raises `UsageError`."""
     by_name = {row.ours: row for row in rows}
     if left := sorted(ours.keys() - by_name):
-        is_own = left[0].startswith(OWN)
-        hint = ", a weight of a single layer; the format albert_tf holds it"
-        raise UsageError(f"{format} has no name for {left[0]}{hint if is_own else ''}")
+        raise UsageError(f"{format} has no name for {left[0]}")
     used = (row for row in by_name.values() if row.ours in ours)
     return {row.theirs: row.to_theirs(ours[row.ours]) for row in used}

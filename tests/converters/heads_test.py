@@ -123,7 +123,6 @@ ROBERTA = {**LM, **E_IS_D, "family": "roberta", "position_offset": 2}
 ELECTRA = {**LM, "family": "electra", "hidden_act": "gelu"}
 BEAM = {"head": "beam_question_answering", "start_n_top": 2, "end_n_top": 3}
 ALL = ("huggingface", "keras_hub", "tf1")
-OWN = {"depth_rank": 1}
 EXITS = {"head": "text_classifier", "num_exits": 1}
 
 
@@ -131,8 +130,6 @@ EXITS = {"head": "text_classifier", "num_exits": 1}
     ("format", "changes", "message"),
     [
         *((format, EXITS, "exit_1") for format in ALL),
-        *((format, OWN, "of a single layer; the format albert_tf h") for format in ALL),
-        ("tf1", OWN | ELECTRA, "of a single layer; the format albert_tf holds it"),
         ("tf1", {"head": "span_boundary"}, "tf1 has no name for sbo_head/dense/bias"),
         ("keras_hub", {"head": "span_boundary"}, "keras_hub has no .*span_boundary"),
         ("huggingface", BEAM, "huggingface has no .*beam_question_answering"),

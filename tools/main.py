@@ -21,6 +21,7 @@ VERBS = (
     "fill_mask",
     "inspect",
     "convert_checkpoint",
+    "fold",
     "export",
     "verify_export",
     "benchmark",

@@ -48,7 +48,7 @@ OWN_NAMES = frozenset(
     model.ckpt-best.data-00000-of-00001 labels.txt head.json README.md parity.json
     parity.txt generator modules.json config_sentence_transformers.json
     sentence_bert_config.json 1_Pooling 2_Dense 3_Dense 4_Dense 2_Normalize 3_Normalize
-    4_Normalize 5_Normalize
+    4_Normalize 5_Normalize fold.json fold.txt
     """.split()
 )
 

@@ -18,6 +18,8 @@ TEXTS = {"do_lower_case", "keep_accents", "seed", "max_seq_length", "task", "tex
 # ... and what training and its records, or two kinds of training, differ in.
 TRAINING = {"masking", "max_predictions_per_seq", "packing", "ema_decay", "precision"}
 TRAINING |= {"jit_compile", "num_train_steps", "top_k", "n_best_size"}
+# Matrices of single layers begin as nothing in training, and are computed by `fold`.
+TRAINING |= {"depth_rank", "depth_matrices"}
 # Fine-tuning computes these from the data, and says so.
 TRAINING |= {"learning_rate", "num_warmup_steps", "train_batch_size", "eval_steps"}
 EXCEPTIONS = FILES | TEXTS | TRAINING

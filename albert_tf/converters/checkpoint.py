@@ -161,6 +161,7 @@ class Checkpoint:
             self,
             tensors={name: tensors[name] for name in tensors if not owns(name)},
             head=None,
+            head_options={},
             labels=None,
             problem_type=None,
             task=None,

@@ -104,7 +104,7 @@ def test_tables_of_a_lower_rank_are_exact_in_fewer_dimensions(source):
 
 
 def test_command_with_texts(tmp_path):
-    model = randomize(make_model("text_classifier", **BERT | {"vocab_size": 30000}))
+    model = randomize(make_model("text_embedder", **BERT | {"vocab_size": 30000}))
     albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=SPIECE)
     (tmp_path / "texts").write_text("a text\n\nand another one\n")
     given = f"--from={tmp_path}/m", f"--output_dir={tmp_path}/one", "--groups=1"
@@ -116,7 +116,7 @@ def test_command_with_texts(tmp_path):
     assert all(0 < row["cosine"] < 1 for row in stored["parts"].values())
     assert done.out == (tmp_path / "one/fold.txt").read_text()
     again = albert_tf.from_pretrained(tmp_path / "one")
-    assert again.predict(["a text"], verbose=0).shape == (1, 3)
+    assert again.predict(["a text"], verbose=0).shape == (1, 12)
     done = run_command("fold", *given)
     assert done.code == 2 and "exists" in done.error
     # Its layers share weights now.

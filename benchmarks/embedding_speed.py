@@ -79,7 +79,7 @@ class Settings:
     precision: str
     num_texts: int
     rounds: int
-    batch_sizes: tuple[int, ...] = (32, 128)
+    batch_sizes: tuple[int, ...] = (32, 64)
 
 
 def run(settings: Settings) -> Report:

@@ -27,6 +27,8 @@ DEPTH_MATRICES = (
 )
 # The fields that give each layer weights of its own, in addition to those it shares.
 DEPTH_FIELDS = ("depth_embedding", "depth_rank", "depth_matrices")
+# Fields that config files and records leave out where they are off.
+OMITTED = ("position_offset", *DEPTH_FIELDS)
 
 
 class LayerWeights(NamedTuple):
@@ -222,7 +224,7 @@ class AlbertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields and a key that marks the dialect."""
         fields = dataclasses.asdict(self)
-        for name in ("position_offset", *DEPTH_FIELDS):
+        for name in OMITTED:
             if not fields[name]:
                 del fields[name]
         if self.depth_matrices:

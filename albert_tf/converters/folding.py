@@ -2,8 +2,8 @@
 
 The layers of a group get their mean as shared weights, or one of them. What is left of
 each kernel, `W - W_shared`, becomes the layer's own `A B` by its truncated singular
-value decomposition; biases, and by default layer norms, stay exact. With the full rank,
-the result computes what the source does.
+value decomposition; its bias stays exact, and by default layer norms do. With the full
+rank, the result computes what the source does.
 
 A table of tokens in fewer dimensions is the decomposition of the tables around the
 mean of each row, which their layer norm subtracts in any case. It is written in
@@ -151,9 +151,12 @@ def folded_config(checkpoint: Checkpoint, settings: FoldSettings) -> AlbertConfi
         for column in (0, 2)
         for rows in _rows_of(config, column).values()
     )
-    need = f"{path}: nothing to fold, its layers share such weights already: sharing"
-    fits = not old.has_depth_weights and any(merged)
-    require(fits, need, old.sharing, error=DataError)
+    need = f"{path}: its layers have weights of their own, next to those they share"
+    require(not old.has_depth_weights, need, error=DataError)
+    need = f"{path}: nothing to fold: no layers would share weights that differ now, "
+    need += f"with sharing={old.sharing} there, --sharing={config.sharing} and "
+    need += f"--num_hidden_groups={settings.num_hidden_groups}"
+    require(any(merged), need, error=DataError)
     return config
 
 

@@ -255,6 +255,8 @@ def save_pretrained(
     checkpoint = keras_model.from_model(model, tokenizer, labels)
     if base is not None:
         require(push_to is None, "base: cannot be combined with push_to", push_to)
+        need = "base: needs a model of one net, without a generator"
+        require(len(nets.split(checkpoint)) == 1, need)
         checkpoint.base = own_format.base_of(base, path, format)
     card = None
     if push_to is not None:

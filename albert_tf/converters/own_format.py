@@ -144,7 +144,9 @@ def base_of(base: str, target: str, format: str) -> tuple[str, int]:
     need = "base: needs folders on this machine; the whole folder can be copied then"
     require(not remote, need, base, target)
     require(format == NAME, f"base: format must be {NAME}", format)
-    outer, inner = os.path.abspath(base), os.path.abspath(target)
+    need = "base: expected a model folder with a manifest"
+    require(files.exists(files.join(base, folders.MANIFEST)), need, base)
+    outer, inner = os.path.realpath(base), os.path.realpath(target)
     need = f"base: the target must be inside, such as {base}/adapters/NAME"
     require(inner.startswith(outer + os.sep), need, target)
     return base, inner[len(outer) :].count(os.sep)
@@ -158,7 +160,8 @@ def _record_of(base: str, distance: int) -> dict[str, Any]:
 def _shared_with(checkpoint: Checkpoint, base: Checkpoint) -> list[str]:
     """Returns the names of weights of the encoder that equal the base's."""
     names = [n for n in checkpoint.tensors if n.startswith("backbone/")]
-    shared = [n for n in names if n in base.tensors and not n.startswith(OWN)]
+    trained = base.tensors.keys() - {*base.untrained}
+    shared = [n for n in names if n in trained and not n.startswith(OWN)]
     for name in shared:
         equal = np.array_equal(
             checkpoint.tensors[name].read(), base.tensors[name].read()
@@ -178,14 +181,18 @@ def _open_base(path: str, record: Any) -> Checkpoint:
     fits = fits and all(isinstance(name, str) for name in names)
     need = f"{files.join(path, CONFIG)}: base must have folders_up, sha256 and tensors"
     require(fits, need, record, error=DataError)
-    base = path.rstrip("/") if files.is_remote(path) else os.path.abspath(path)
+    base = path.rstrip("/") if files.is_remote(path) else os.path.realpath(path)
     for _ in range(up):
         base = os.path.dirname(base)
-    found = read(base)
+    try:
+        outer = read(base)
+    except folders.DamagedError as e:
+        need = f"{path}: is an adapter, which needs its model around it, in {base}"
+        raise DataError(f"{need}: {e}") from None
     same = _record_of(base, up)["sha256"] == record.get("sha256")
     need = f"{path}: is an adapter of another model than the one in {base}"
-    require(same and found.tensors.keys() >= {*names}, need, error=DataError)
-    return found
+    require(same and outer.tensors.keys() >= {*names}, need, error=DataError)
+    return outer
 
 
 def read_keras(path: str, config: AlbertConfig | None = None) -> Checkpoint:

@@ -365,5 +365,7 @@ def model_digest(path: str | os.PathLike) -> str:
 
 def _digest(rows: Any) -> str:
     content = {k: v for k, v in vars(rows).items() if k not in _PLACES}
+    if content.get("groups", "") is None:
+        del content["groups"]  # older folders know of none
     text = json.dumps(content, sort_keys=True, default=vars)
     return hashlib.sha256(text.encode()).hexdigest()

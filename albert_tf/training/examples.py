@@ -331,8 +331,11 @@ def _content(value: Any) -> Any:
     """Converts examples, or a part of them, for JSON, without their places."""
     if isinstance(value, np.generic):
         return value.item()
-    return {
+    content = {
         field.name: getattr(value, field.name)
         for field in dataclasses.fields(value)
         if field.name not in _PLACES
     }
+    if content.get("groups", "") is None:
+        del content["groups"]  # older runs know of none
+    return content

@@ -17,6 +17,7 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf.config import OMITTED
 from albert_tf.environment import ONEDNN, code_versions, describe_environment
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import GENERATOR, MODEL
@@ -131,15 +132,18 @@ class RunFolder:
         """Compares the content that the run depends on with the record.
 
         The content, digests or dicts by name, is compared only as far as it is on
-        record; then the settings that follow from it. Raises `UsageError` if anything
-        differs.
+        record, or left out there because it is off; then the settings that follow from
+        it. Raises `UsageError` if anything differs.
         """
         self.content = _as_read(content)
         for name, new in self.content.items():
             old = self._recorded["content"].get(name, new)
             pairs = [(name, old, new)]
             if isinstance(old, dict) and isinstance(new, dict):
-                pairs = [(f"{name}: {k}", v, new.get(k, v)) for k, v in old.items()]
+                values = {k: (v, new.get(k, v)) for k, v in old.items()}
+                off = [k for k in OMITTED if k in {**old, **new}]
+                values |= {k: (old.get(k), new.get(k)) for k in off}
+                pairs = [(f"{name}: {k}", *both) for k, both in values.items()]
             for title, before, now in pairs:
                 old, new = _short(before), f"{_short(now)}{self._flags_of(name)}"
                 self._check(before == now, f"{title}={old}", new)

@@ -151,8 +151,9 @@ class Start:
             model.backbone.trainable = model.classifier.trainable = False
         if self.settings.train == DEPTH:
             for name, variable in weight_names(model).items():
-                kept = name.startswith("backbone/") and not name.startswith(OWN)
-                variable.trainable = not kept or name in model.untrained_weights
+                shared = name.startswith("backbone/") and not name.startswith(OWN)
+                new = name in model.untrained_weights and "/pooler/" in name
+                variable.trainable = new or not shared
             count = sum(math.prod(w.shape) for w in model.trainable_weights)
             text = "trains %d of %d parameters"
             logging.info(text, count, model.count_params())
@@ -278,14 +279,14 @@ def _with_depth_weights(
     Raises `UsageError` if the model has others, or cannot have these.
     """
     asked = {n: getattr(settings, n) for n in DEPTH_FIELDS if getattr(settings, n)}
+    try:
+        changed = config.replace(**asked)
+    except ValueError as e:
+        raise UsageError(f"--{e}") from None
     for name, value in asked.items():
         has = getattr(config, name)
         need = f"--{name}: the model has {has!r} already; leave the flag out"
-        require(is_new(name, config) or value == has, need, value)
-    try:
-        config = config.replace(**asked)
-    except ValueError as e:
-        raise UsageError(f"--{e}") from None
+        require(is_new(name, config) or getattr(changed, name) == has, need, value)
     need = "--train=depth: no layer has weights of its own; add --depth_rank"
-    require(settings.train == ALL or config.has_depth_weights, need)
-    return config
+    require(settings.train == ALL or changed.has_depth_weights, need)
+    return changed

@@ -122,7 +122,7 @@ def test_command_with_texts(tmp_path):
     # Its layers share weights now.
     given = f"--from={tmp_path}/one", f"--output_dir={tmp_path}/two"
     done = run_command("fold", *given)
-    assert done.code == 1 and "nothing to fold" in done.error
+    assert done.code == 1 and "have weights of their own" in done.error
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,14 @@ def test_what_does_not_fit_is_refused(options, message):
 def test_sources_that_cannot_be_folded(tmp_path):
     target = tmp_path / "one"
     save(tmp_path / "m", vocab_size=41, depth_rank=2)
-    with pytest.raises(DataError, match="nothing to fold, its layers share such"):
+    with pytest.raises(DataError, match="its layers have weights of their own"):
         fold_checkpoint(tmp_path / "m", target, FoldSettings(depth_rank=2))
     save(tmp_path / "n", **BERT)
     with pytest.raises(DataError, match="holds no tokenizer"):
         fold_checkpoint(tmp_path / "n", target, FoldSettings(), texts=["a"])
     source = from_model(make_model(**BERT))
+    with pytest.raises(DataError, match="nothing to fold: .*--num_hidden_groups=3"):
+        folded_config(source, FoldSettings(num_hidden_groups=3))
     name = "backbone/encoder/ffn_1/output/kernel"
     broken = np.full(source.tensors[name].shape, np.nan, np.float32)
     source.tensors[name] = Tensor.of(name, broken)

@@ -109,13 +109,16 @@ def test_a_run_from_before_a_setting_existed_may_continue(tmp_path):
         open_folder(tmp_path)
 
 
-CONTENT = {"data": {"records": "a" * 64}, "config": {"hidden_size": 12}}
+CONTENT = {
+    "data": {"records": "a" * 64},
+    "config": {"hidden_size": 12, "depth_embedding": True},
+}
 
 
 MOVED = {"input_file": "elsewhere", "preset": "", "albert_config_file": "c.json"}
 LATER = {
     "data": {"records": "a" * 64, "card": "c" * 64},
-    "config": {"hidden_size": 12, "a_later_field": 3},
+    "config": {**CONTENT["config"], "a_later_field": 3},
     "tokenizer": {"sha256": "d" * 64},
 }
 
@@ -131,10 +134,19 @@ LATER = {
             r"with data: records=a{12}…; received b{12}… \(--input_file=data\)",
         ),
         (
-            *({}, {"config": {"hidden_size": 16}}),
+            *({}, {"config": {**CONTENT["config"], "hidden_size": 16}}),
             r"with config: hidden_size=12; received 16 \(--preset=albert_base\)",
         ),
-        # What is not on record is not compared.
+        # Some fields are left out where they are off.
+        (
+            *({}, {"config": {"hidden_size": 12}}),
+            "depth_embedding=True; received None",
+        ),
+        (
+            *({}, {"config": {**CONTENT["config"], "depth_rank": 2}}),
+            "depth_rank=None; received 2",
+        ),
+        # What else is not on record is not compared.
         ({}, LATER, None),
     ],
 )

@@ -59,7 +59,8 @@ class FastForward:
 
     In bfloat16, `packed_blocks` computes the layers, and embeddings and pooler stay
     float32. Where it does not apply (the last layer for the first token alone, states
-    of single layers, early exits, layers that share no weights or are too large),
+    of single layers, early exits, layers that share no weights, have some of their own
+    or are too large),
     products are in bfloat16, and everything between them in float32.
 
     Args:

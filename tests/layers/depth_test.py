@@ -120,7 +120,6 @@ def as_written():
     ("table", "readers"),
     [
         (GROUPS, False),
-        (OWN, False),
         pytest.param({**INNER, **OWN}, True, marks=pytest.mark.slow),
     ],
 )

@@ -48,7 +48,7 @@ class TopicSettings:
 
     group = "measurements"
 
-    max_bytes: int = setting(5_000_000, common=True)
+    max_bytes: int = 5_000_000
     rounds: int = setting(3, common=True)
     seconds: float = 20.0
     shapes: tuple[str, ...] = setting(("8x128", "2x512"), common=True)
@@ -59,9 +59,9 @@ class TopicSettings:
     work_dir: str = setting("", common=True)
     sst2_dir: str = setting("", common=True)
     cola_dir: str = setting("", common=True)
-    stsb_dir: str = setting("", common=True)
-    squad_train_file: str = setting("", common=True)
-    squad_dev_file: str = setting("", common=True)
+    stsb_dir: str = ""
+    squad_train_file: str = ""
+    squad_dev_file: str = ""
     models: tuple[str, ...] = setting((), common=True)
     scale: str = setting("full", common=True, choices=("full", "small"))
     sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from albert_tf import features
 from albert_tf.config import DEPTH_MATRICES, AlbertConfig, LayerWeights
 from albert_tf.converters import detect, own_format
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
@@ -345,7 +346,7 @@ def _run(
         one, other = map(keras.ops.convert_to_numpy, states)
         norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
         cosines = (one * other).sum(axis=-1) / np.maximum(norms, 1e-30)
-        real = batch["padding_mask"]
+        real = batch[features.PADDING_MASK]
         sums, count = sums + (cosines * real).sum(axis=(1, 2)), count + real.sum()
     report.texts, report.parts = len(texts), {"embeddings": {}} | report.parts
     for row, value in zip(report.parts.values(), sums / count, strict=True):

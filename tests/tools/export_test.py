@@ -64,4 +64,4 @@ def test_a_discriminator_is_fine_tuned_first(tmp_path, model_folder):
     (tmp_path / "t.jsonl").write_text('{"text": "a"}')
     table = {"input_file": tmp_path / "t.jsonl", "output_file": tmp_path / "o.jsonl"}
     done = run_command("predict", **given, **table)
-    assert done.code == 2 and done.error.endswith("its head is discriminator")
+    assert done.code == 2 and "its head is discriminator" in done.error

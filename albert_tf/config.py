@@ -21,10 +21,8 @@ SHARING_MODES = ("all", "attention", "ffn", "none")
 MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
 # The kernels of a block that layers may change by a matrix of low rank.
-DEPTH_MATRICES = (
-    *("query", "key", "value", "attention_output"),
-    *("ffn_intermediate", "ffn_output"),
-)
+_OF_ATTENTION = ("query", "key", "value", "attention_output")
+DEPTH_MATRICES = (*_OF_ATTENTION, "ffn_intermediate", "ffn_output")
 # The fields that give each layer weights of its own, in addition to those it shares.
 DEPTH_FIELDS = ("depth_embedding", "depth_rank", "depth_matrices")
 # Fields that config files and records leave out where they are off.

@@ -163,7 +163,7 @@ def _ours(settings, folder, pairs, size) -> tuple[float, Callable[[], object]]:
 
 
 def _theirs(settings, folder, pairs, size) -> tuple[float, Callable[[], object]]:
-    """Returns what `_ours` returns, as the library's trainer computes it."""
+    """Returns the same as `_ours`, with the library's model and trainer."""
     import torch
     from sentence_transformers.sentence_transformer import losses
 
@@ -226,7 +226,7 @@ def encode(settings: Settings, model: str, corpus: str) -> list[Row]:
 def _exports(
     embed: albert_tf.Embedder, texts: list[str], folder: str
 ) -> dict[str, Contestant]:
-    """Returns what docs/guides/which_export.md recommends for this CPU, by name.
+    """Returns the exports that docs/guides/which_export.md recommends, by name.
 
     First a model that takes texts, then one that takes our tokenizer's token ids.
     """

@@ -1,7 +1,7 @@
 """Shows what training makes of the vectors of encoders, compared with word counts.
 
 Each encoder is measured as it is, after training on STS-B's scores, and after training
-on pairs without labels: those of a table, such as names of functions and what their
+on pairs without labels: pairs of a table, such as names of functions and what their
 docstrings say, and SQuAD's questions and paragraphs. Measured are the Spearman
 correlation on STS-B's dev examples, and the nDCG@10 of questions that search the
 paragraphs of another file of SQuAD.
@@ -91,14 +91,14 @@ def run(study: Study) -> Report:
             "num_train_epochs": 1.0,
         }
         for kind, source in sources.items():
-            found = scores[f"{model}, after {kind}"] = []
+            trained = scores[f"{model}, after {kind}"] = []
             for seed in range(1, num_seeds + 1):
                 name = f"{number}-{kind.replace(' ', '-')}-{seed}"
                 path = files.join(study.work_dir, name)
                 finetune_once(
                     FinetuneSettings(output_dir=path, seed=seed, **options, **source)
                 )
-                found.append(_score_model(dev, path))
+                trained.append(_score_model(dev, path))
     return _report(scores)
 
 
@@ -133,8 +133,8 @@ class _Dev:
             first, second = (unit_vectors(encode(one)) for one in texts)
             return first @ second.T
 
-        found = np.diagonal(cosines(self.first, self.second))
-        spearman = float(stats.spearmanr(found, self.labels).statistic)
+        values = np.diagonal(cosines(self.first, self.second))
+        spearman = float(stats.spearmanr(values, self.labels).statistic)
         return {"spearman": spearman, **self.rank(cosines)}
 
     def rank(self, compare: Callable) -> dict[str, float]:
@@ -202,8 +202,8 @@ def _report(scores: Mapping[str, list[dict[str, float]]]) -> Report:
         table[name] = dict.fromkeys(METRICS.values(), "")
         for metric in seeds[0]:
             title, values = METRICS[metric], [one[metric] for one in seeds]
-            table[name][title] = found = estimate(values)
+            table[name][title] = score = estimate(values)
             facts = {"seeds": values}
-            rows.append(Row(f"{name}: {title}", found.mean, "", details=facts))
+            rows.append(Row(f"{name}: {title}", score.mean, "", details=facts))
     text = "\n".join(to_table(table))
     return Report("Study of vectors", rows, notes=_NOTES, text=text)

@@ -175,7 +175,8 @@ class Checkpoint:
     def need(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
         """Returns a tensor; raises `DataError` if there is none of that shape."""
         tensor = self.tensors.get(name)
-        message = f"{self.path}: no tensor for {name} ({self.format} format)"
+        short = name.removeprefix("backbone/")
+        message = f"{self.path}: no tensor for {short} ({self.format} format)"
         require(tensor is not None, message, error=DataError)
         if shape is not None:
             message = f"{self.path}: {tensor.name} must have shape {tuple(shape)}"

@@ -10,7 +10,7 @@ from absl import logging
 
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
 from albert_tf.converters.table import OWN
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import UsageError, require
 from albert_tf.heads import HEADS, PAIRS, Head, all_rows, find
 from albert_tf.layers.configured import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
@@ -188,20 +188,7 @@ def _check_sizes(checkpoint: Checkpoint) -> None:
         "encoder/ffn_0/intermediate/kernel": (D, c.intermediate_size),
     }
     for name, shape in sizes.items():
-        tensor = checkpoint.tensors.get(f"backbone/{name}")
-        _check_present(checkpoint, name, tensor is not None)
-        _check_shape(checkpoint, tensor, shape)
-
-
-def _check_present(checkpoint: Checkpoint, name: str, is_there: bool) -> None:
-    message = f"{checkpoint.path}: no tensor for {name} ({checkpoint.format} format)"
-    require(is_there, message, error=DataError)
-
-
-def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
-    where, shape = f"{checkpoint.path}: {tensor.name}", tuple(shape)
-    expected = f"{where} must have shape {shape} by the config"
-    require(tensor.shape == shape, expected, tensor.shape, error=DataError)
+        checkpoint.need(f"backbone/{name}", shape)
 
 
 def _assign(
@@ -227,20 +214,20 @@ def _assign(
             variable.assign(_initial_value(model, full, variable.shape, number))
             continue
         if tensor is None:
-            may_lack = not full.startswith("backbone/") or "/pooler/" in full
-            _check_present(checkpoint, name, may_lack)
+            if full.startswith("backbone/") and "/pooler/" not in full:
+                checkpoint.need(full)
             variable.assign(_initial_value(model, full, variable.shape, len(missing)))
             missing.append(name)
             continue
-        _check_shape(checkpoint, tensor, variable.shape)
-        variable.assign(tensor.read())
+        variable.assign(checkpoint.need(full, variable.shape).read())
         del unread[full]
     return missing, [*unread]
 
 
 def _own_kind(name: str) -> str | None:
-    """Returns the last part of the name of a weight of a single layer, or None."""
-    return name.rpartition("/")[2] if OWN in name else None
+    """Returns the matrix or vector that a weight of a single layer is of, or None."""
+    kind = name.rpartition("/")[2]
+    return re.sub("_(a|b|bias)$", "", kind) if OWN in name else None
 
 
 def _initial_value(model: ConfiguredModel, name: str, shape, number: int):

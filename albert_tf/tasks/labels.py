@@ -68,12 +68,12 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
         return table
     bad, number = BadRows(on_bad_input), _numbers(task, table)
     ranked = table.groups is not None and task.problem_type == REGRESSION
-    rule = "group_column: expected relevance as label, a whole number of at least 0"
+    message = "group_column: expected relevance as label, a whole number of at least 0"
 
     def check(row: int) -> int:
         value = number(row)
         fits = not ranked or value >= 0 and value.is_integer()
-        require(fits, rule, table.labels[row], error=DataError)
+        require(fits, message, table.labels[row], error=DataError)
         return row
 
     why, rows = "rows without a valid label", range(len(table))

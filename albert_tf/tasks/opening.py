@@ -178,8 +178,8 @@ def _own_source(
     """Returns the source of a split of the user's own data."""
     policy, is_labelled = _policy(settings.on_bad_input, split), split != "test"
     about = {"columns": settings, "labelled": is_labelled, "on_bad_input": policy}
-    rule = f"group_column: only for texts with labels or scores, not for {kind}"
-    require(kind == TEXTS or not settings.group_column, rule, settings.group_column)
+    message = f"group_column: only for texts with labels or scores, not for {kind}"
+    require(kind == TEXTS or not settings.group_column, message, settings.group_column)
     if kind == TOKENS:
         return TaggedSource(**about)
     if kind == VECTORS:

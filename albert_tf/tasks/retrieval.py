@@ -200,8 +200,10 @@ def _by_query(judged: Sequence[Mapping], scores: Sequence[Mapping]) -> list[dict
     import pytrec_eval
 
     def evaluate(names: set[str], run: Sequence[Mapping]) -> list[dict[str, float]]:
-        relevance, found = ({str(i): x for i, x in enumerate(y)} for y in (judged, run))
-        values = pytrec_eval.RelevanceEvaluator(relevance, names).evaluate(found)
+        relevance, scored = (
+            {str(i): x for i, x in enumerate(y)} for y in (judged, run)
+        )
+        values = pytrec_eval.RelevanceEvaluator(relevance, names).evaluate(scored)
         return [values[name] for name in relevance]
 
     whole = evaluate({"ndcg_cut_10", "recall_100", "map"}, scores)
@@ -236,8 +238,8 @@ def check_groups(task: Task, table: TextTable) -> None:
     )
     _check_library("group_column")
     several = len(set(table.groups)) < len(table)
-    rule = f"group_column: {table.path}: expected groups of several rows, received"
-    require(several, f"{rule} {len(table)} of one (--group_column= for none)")
+    message = f"group_column: {table.path}: expected groups of several rows, received"
+    require(several, f"{message} {len(table)} of one (--group_column= for none)")
 
 
 def rank_groups(
@@ -256,10 +258,10 @@ def rank_groups(
         queries[table.groups[row]].append(row)
     judged = [{str(i): int(relevance[i]) for i in rows} for rows in queries.values()]
     ranks = [{str(i): -float(n) for n, i in enumerate(x)} for x in queries.values()]
-    found = zip(queries.items(), _by_query(judged, ranks), strict=True)
+    measured = zip(queries.items(), _by_query(judged, ranks), strict=True)
     return [
         {**values, "group": name, "rows": rows, "right": relevance[rows] > 0}
-        for (name, rows), values in found
+        for (name, rows), values in measured
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.converters.growing import grow
 from albert_tf.converters.keras_model import build_model, from_model
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.masked_lm import AlbertPretrainer
 from tests import tiny
@@ -98,3 +98,13 @@ def test_what_does_not_fit_is_refused(small, changes, message):
     checkpoint = from_model(AlbertPretrainer(SMALL.replace(**small), seed=3))
     with pytest.raises(UsageError, match=message):
         grow(checkpoint, checkpoint.config.replace(**changes))
+
+
+def test_a_part_of_a_layers_own_matrices_is_refused():
+    source = from_model(tiny.make_model(depth_rank=2))
+    tensors = source.tensors
+    source.tensors = {
+        name: tensors[name] for name in tensors if name[-8:] != "/query_b"
+    }
+    with pytest.raises(DataError, match="no tensor for encoder/depth_0/query_b"):
+        build_model(source, None)

@@ -171,7 +171,8 @@ def _copy(connection: socket.socket) -> list[str]:
     sys.stdout = open(1, "w", buffering, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
     paths = variables.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [path for path in paths if path and path not in sys.path]
+    # The first entry is the folder of a script.
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path[1:]]
     return arguments
 
 

@@ -40,6 +40,8 @@ PLACES = "places"
 CHOICE_MASK = "choice_mask"  # int32 [U, K], 1 = there is such a choice or text
 # int32 [U, K]: equal for equal texts of a data set, so that they are no negatives.
 TEXT_IDS = "text_ids"
+# float32 [U, C], [U, L, C], [U, K] or, of starts and ends, [B, T, 2].
+TEACHER_LOGITS = "teacher_logits"
 START_POSITIONS = "start_positions"  # int32 [B], index into T; 0 = no answer here
 END_POSITIONS = "end_positions"  # int32 [B], inclusive
 IS_IMPOSSIBLE = "is_impossible"  # int32 [B], 1 = the row does not hold the answer

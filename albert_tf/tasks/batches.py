@@ -40,6 +40,7 @@ _OF_EXAMPLES = (
     features.PLACES,
     features.CHOICE_MASK,
     features.TEXT_IDS,
+    features.TEACHER_LOGITS,
 )
 
 
@@ -205,8 +206,10 @@ class BatchMaker:
         layout = self._layout(lengths, shares, most)
         batch = self._tokens(rows, layout)
         if encoded.places is None:
-            targets = encoded.targets.items()
-            batch |= {name: values[numbers] for name, values in targets}
+            targets = dict(encoded.targets)
+            if head.answers_spans:  # a row of them for each token
+                targets.pop(features.TEACHER_LOGITS, None)
+            batch |= {name: values[numbers] for name, values in targets.items()}
         if head.answers_spans:
             return batch | {features.P_MASK: p_mask(encoded.rows, rows, layout.length)}
         # Places are relative to the first row of their share.
@@ -268,6 +271,11 @@ class BatchMaker:
             flat = np.full(layout.num_rows * layout.length, padding, np.int32)
             flat[places] = value
             batch[name] = flat.reshape(layout.num_rows, layout.length)
+        teacher = self.encoded.targets.get(features.TEACHER_LOGITS)
+        if teacher is not None and HEADS[self.shape.head].answers_spans:
+            flat = np.zeros((layout.num_rows * layout.length, 2), np.float32)
+            flat[places] = teacher[ranges(encoded.splits[rows], lengths)]
+            batch[features.TEACHER_LOGITS] = flat.reshape(-1, layout.length, 2)
         return batch
 
     def _words(self, rows: np.ndarray, firsts: np.ndarray) -> dict[str, np.ndarray]:
@@ -277,9 +285,9 @@ class BatchMaker:
         words, places = ranges(splits[rows], counts), np.repeat(firsts, counts)
         places = self.encoded.places[words] + places
         batch = {features.PLACES: _matrix(places, counts, width)}
-        if features.LABELS in self.encoded.targets:
-            labels = self.encoded.targets[features.LABELS][words]
-            batch[features.LABELS] = _matrix(labels, counts, width, padding=-1)
+        for name, values in self.encoded.targets.items():
+            padding = -1 if name == features.LABELS else 0
+            batch[name] = _matrix(values[words], counts, width, padding)
         return batch
 
 
@@ -287,8 +295,9 @@ def _matrix(
     values: np.ndarray | int, counts: np.ndarray, width: int, padding: int = 0
 ) -> np.ndarray:
     """Returns the values as rows of `counts` values each, followed by padding."""
-    present = np.arange(width) < counts[:, None]
-    matrix = np.full(present.shape, padding, np.int32)
+    present, values = np.arange(width) < counts[:, None], np.asarray(values)
+    kind = np.float32 if values.dtype.kind == "f" else np.int32
+    matrix = np.full((*present.shape, *values.shape[1:]), padding, kind)
     matrix[present] = values
     return matrix
 
@@ -353,6 +362,8 @@ def make_training_dataset(
 
 
 def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int | None]:
+    if value.ndim == 3 and (shape.lengths or not shape.fixed_length):
+        return [len(value), None, value.shape[2]]
     if value.ndim == 2 and name not in _OF_EXAMPLES:
         if shape.fixed_length and not shape.lengths:
             return list(value.shape)

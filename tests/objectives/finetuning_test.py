@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
+from albert_tf.objectives.distillation import Taught
 from albert_tf.objectives.finetuning import (
     BeamSpan,
     Choice,
@@ -22,6 +23,7 @@ from albert_tf.objectives.finetuning import (
 )
 
 U, C, K, L, T = 6, 5, 4, 7, 9
+SHARE, TEMPERATURE = 0.7, 2.5  # of a teacher
 WEIGHTS = (0.5, 2.0, 0.0, 1.25, 3.0)
 
 
@@ -74,7 +76,7 @@ def examples(rng, scale=3.0):
     one, several = {"labels": integers(C, U)}, normal(U, L, C)
     cells = {"labels": integers(2, U, C).astype("float32")}
     choice = {"labels": np.zeros(U, "int32"), "choice_mask": choices}
-    return {
+    cases = {
         "single": (SingleLabel(), normal(U, C), one),
         "weighted": (SingleLabel(WEIGHTS, 0.1), normal(U, C), one),
         "tags": (Tagging(), several, {"labels": tags}),
@@ -86,6 +88,12 @@ def examples(rng, scale=3.0):
         "whole span": (Span(mask_padding=False), logits, spans),
         "beam": (BeamSpan(), beam, {**spans, "is_impossible": integers(2, U)}),
     }
+    for name in ("weighted", "tags", "multi", "regression", "choice", "span"):
+        task, outputs, batch = cases[name]
+        shape = (U, T, 2) if name == "span" else outputs.shape
+        batch = {**batch, "teacher_logits": normal(*shape)}
+        cases[f"taught {name}"] = (Taught(task, SHARE, TEMPERATURE), outputs, batch)
+    return cases
 
 
 NAMES = list(examples(np.random.default_rng(0)))
@@ -120,7 +128,42 @@ FORMULAS = {
 }
 
 
+def divergence(teacher, student, mask=1):
+    pair = (
+        np.where(mask, x.astype("f8"), -1e9) / TEMPERATURE for x in (teacher, student)
+    )
+    teacher, student = map(log_softmax, pair)
+    return TEMPERATURE**2 * (np.exp(teacher) * (teacher - student)).sum(-1)
+
+
+def of_spans(outputs, batch):
+    teacher = np.moveaxis(batch["teacher_logits"], -1, 0)
+    students = (outputs["start_logits"], outputs["end_logits"])
+    pairs = zip(teacher, students, strict=True)
+    return sum(divergence(*pair, batch["padding_mask"]) for pair in pairs) / 2
+
+
+def of_cells(outputs, batch):
+    pair = (np.stack([x, 0 * x], -1) for x in (batch["teacher_logits"], outputs))
+    return divergence(*pair)
+
+
+# The losses of a teacher in NumPy.
+OF_TEACHER = {
+    "weighted": lambda x, b: divergence(b["teacher_logits"], x),
+    "tags": lambda x, b: divergence(b["teacher_logits"], x)[b["labels"] >= 0],
+    "multi": of_cells,
+    "regression": lambda x, b: (x - b["teacher_logits"]).astype("f8") ** 2,
+    "choice": lambda x, b: divergence(b["teacher_logits"], x, b["choice_mask"]),
+    "span": of_spans,
+}
+
+
 def expected_loss(name, outputs, batch):
+    if name.startswith("taught "):
+        name = name.removeprefix("taught ")
+        loss = OF_TEACHER[name](outputs, batch).mean()
+        return (1 - SHARE) * expected_loss(name, outputs, batch) + SHARE * loss
     return FORMULAS[name](outputs, batch).mean()
 
 

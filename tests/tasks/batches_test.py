@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.layers.dropout import StepSeeds
+from albert_tf.objectives.distillation import Taught
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.tasks import batches as task_batches
 from albert_tf.tasks.batches import (
@@ -62,6 +63,13 @@ def examples_of(head):
         targets = {features.LABELS: rng.integers(-1, 3, count).astype(np.int32)}
     else:
         targets = {features.LABELS: rng.integers(0, 2, NUM_UNITS).astype(np.int32)}
+    shapes = {
+        "question_answering": (len(rows.ids), 2),
+        "multiple_choice": (NUM_UNITS, counts.max()),
+        "token_classifier": (len(kwargs.get("places", ())), 3),
+    }
+    shape = shapes.get(head, (NUM_UNITS, 3))
+    targets[features.TEACHER_LOGITS] = rng.normal(size=shape).astype(np.float32)
     truncated = np.zeros(NUM_UNITS, bool)
     return EncodedExamples(rows, splits, targets, truncated, **kwargs)
 
@@ -74,7 +82,7 @@ def model_of(head):
 
 
 def loss_and_gradients(model, head, batch):
-    objective = for_task(head, None)
+    objective = Taught(for_task(head, None), 0.5, 2.0)
     batch = {name: tf.constant(value) for name, value in batch.items()}
     with tf.GradientTape() as tape:
         outputs = model(batch, training=True, seeds=StepSeeds(3, 4))
@@ -139,6 +147,7 @@ def test_a_batch_in_rows():
     assert batch["segment_ids"].sum(1).tolist() == (lengths // 3).tolist()
     assert batch["places"].tolist() == [0, ids.shape[1]]
     assert batch["labels"].tolist() == encoded.targets["labels"][numbers].tolist()
+    assert batch.pop("teacher_logits").dtype == np.float32
     assert all(value.dtype == np.int32 for value in batch.values())
 
 
@@ -151,6 +160,10 @@ def test_question_answering_is_never_packed():
     mask = batch["p_mask"][0]
     assert mask[0] == 0 and mask[1:first].all() and not mask[first : length - 1].any()
     assert mask[length - 1 :].all()
+    # A teacher's logits are where their tokens are.
+    logits = encoded.targets["teacher_logits"][encoded.rows.splits[1] :][:length]
+    np.testing.assert_array_equal(batch["teacher_logits"][0, :length], logits)
+    assert not batch["teacher_logits"][0, length:].any()
 
 
 def batches(count=9, shape=None, **kwargs):

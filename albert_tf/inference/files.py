@@ -229,7 +229,7 @@ def answer_file(
     def jobs() -> Iterator[Job]:
         first = 0
         for index, rows in enumerate(source.portions(bulk.rows_per_part)):
-            job = Job(index, first, rows, _digest(rows))
+            job = Job(index, first, rows, rows_digest(rows))
             progress.read(rows)
             first += len(rows)
             if place.find(index, job.digest):
@@ -363,7 +363,8 @@ def model_digest(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
-def _digest(rows: Any) -> str:
+def rows_digest(rows: Any) -> str:
+    """Returns a digest of examples, wherever they come from."""
     content = {k: v for k, v in vars(rows).items() if k not in _PLACES}
     if content.get("groups", "") is None:
         del content["groups"]  # older folders know of none

@@ -46,14 +46,17 @@ class Workplace:
     Args:
         path: str. Next to the output.
         settings: dict. All settings that determine the parts, ready for JSON.
+        flag: str. Name of the setting that names the output, for messages.
 
     Attributes:
         path: str.
         digest: str. Digest of the settings.
     """
 
-    def __init__(self, path: str, settings: Mapping[str, Any]):
-        self.path = path
+    def __init__(
+        self, path: str, settings: Mapping[str, Any], flag: str = "output_file"
+    ):
+        self.path, self._flag = path, flag
         text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
         self._settings_text, self._settings = text, json.loads(text)
         self.digest = _sha256(text.encode())
@@ -85,7 +88,7 @@ class Workplace:
             differences = _differences(before, self._settings)
             if is_same := not differences:
                 existing = [p for p in existing if os.path.basename(p) not in claimed]
-            need = f"output_file: {self.path} holds parts of a run that was stopped, "
+            need = f"{self._flag}: {self.path} holds parts of a run that was stopped, "
             need += f"with other settings: {'; '.join(differences)}; repeat that run, "
             need += "or give --overwrite to start anew"
             require(is_same or overwrite or not self._has_parts(), need)
@@ -155,7 +158,7 @@ class Workplace:
         if _SETTINGS not in names:
             # Every run writes the settings first and removes them last.
             others += [name for name in names if _PART.fullmatch(name)]
-        need = f"output_file: {self.path} must be free for the parts of the output, "
+        need = f"{self._flag}: {self.path} must be free for the parts of the output, "
         need += f"received a folder with {', '.join(others[:1])}, which is not a part; "
         need += "move it, or give another name of the output"
         require(not others, need)

@@ -60,15 +60,16 @@ class EmbeddingTask(Task):
         prompts: Text before the first text of an example, "query", and before the
             others, "passage"; "" before both.
         teacher: File of vectors (.npy), a row for each row of texts alone.
+        taught: Whether a teacher gives the vectors of texts alone, from a file or not.
     """
 
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     teacher: str = ""
+    taught: bool = False
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns one row per text; a text alone has two, which dropout tells apart."""
-        taught = bool(self.teacher)
-        twice = examples.form == TEXTS and not taught
+        twice = examples.form == TEXTS and not (self.taught or self.teacher)
         texts = [row * 2 if twice else row for row in examples.texts]
         counts = np.array([len(row) for row in texts])
         query, passage = prompts_of(self.prompts)
@@ -89,7 +90,7 @@ class EmbeddingTask(Task):
         targets = {features.TEXT_IDS: ids}
         if examples.form == SCORES and examples.labels is not None:
             targets[features.LABELS] = np.array(examples.labels, np.float32)
-        if taught:
+        if self.teacher:
             targets[features.LABELS] = _of_teacher(self.teacher, examples)
         lost = np.logical_or.reduceat(rows.truncated, units[:-1])
         return EncodedExamples(rows, units, targets, lost)

@@ -55,12 +55,15 @@ class DataSettings(ReadingSettings, OwnFileSettings):
     data_dir: str = setting("", common=True, identity="data")
 
 
-def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
+def open_task(
+    settings: DataSettings, like: Task | None = None
+) -> tuple[Task, dict[str, Any]]:
     """Returns a task and the examples of its splits.
 
     Args:
         settings: Settings that also have `train_file`, `dev_file` and `test_file`, and
             for a table `labels` and `many_labels`.
+        like: A task with the labels of a table whose training examples need none.
 
     Returns:
         The `Task`, with its labels, and the examples by the name of the split. A split
@@ -112,6 +115,8 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
 
     def read(split: str) -> Any:
         source = _own_source(kind, settings, split, written)
+        if like and split == "train":
+            source = dataclasses.replace(source, labelled=False)
         return _read(source, settings, split, given.get(split, ""))
 
     examples = {s: read(s) for s in given} or _found(_GIVEN, read)
@@ -119,7 +124,7 @@ def open_task(settings: DataSettings) -> tuple[Task, dict[str, Any]]:
     if kind == VECTORS:
         task = embedding_task(TABLE, form=examples.get("dev", examples["train"]).form)
     elif kind != CHOICES:
-        task, examples, written = labelled_task(settings, examples, given)
+        task, examples, written = labelled_task(settings, examples, given, like)
     task = dataclasses.replace(task, written=written, table=changed(settings))
     return task, examples
 

@@ -17,8 +17,8 @@ from albert_tf.tasks import tagging, text_classification
 from albert_tf.tasks.choice_files import ChoiceTableSettings, has_choices
 from albert_tf.tasks.embedding_files import TupleTableSettings, has_positives
 from albert_tf.tasks.tagging_files import TaggedExamples, TaggedTableSettings, with_iob2
-from albert_tf.tasks.task import REGRESSION, Task
-from albert_tf.tasks.text_tables import label_key
+from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Task
+from albert_tf.tasks.text_tables import AUTO, label_key
 
 TABLE = "table"
 TEXTS, TOKENS, CHOICES, VECTORS = KINDS = ("texts", "tokens", "choices", "vectors")
@@ -87,27 +87,34 @@ def changed(settings: OwnFileSettings) -> dict[str, Any]:
 
 
 def labelled_task(
-    settings: OwnFileSettings, examples: Mapping[str, Any], paths: Mapping[str, str]
+    settings: OwnFileSettings,
+    examples: Mapping[str, Any],
+    paths: Mapping[str, str],
+    like: Task | None = None,
 ) -> tuple[Task, dict[str, Any], dict[str, str]]:
     """Returns the task of examples with labels or tags.
 
     Args:
         examples: Examples by the name of the split, which must include "train".
         paths: Files of the examples by the name of the split, if they are from files.
+        like: A task whose labels the examples have, if the training examples need none.
 
     Returns:
         The task, the examples with names for class ids, and these names.
     """
     written: dict[str, str] = {}
+    names = settings.labels or (like.labels if like else ())
     if settings.problem_type != REGRESSION:
         train, path = examples["train"], paths.get("train", "")
-        _, written = named(settings, train, path, {}, settings.labels)
+        _, written = named(settings, train, path, {}, names)
         examples = {
-            split: named(settings, part, paths.get(split, ""), written)[0]
+            split: named(
+                settings, part, paths.get(split, ""), written, names if like else ()
+            )[0]
             for split, part in examples.items()
         }
     train = examples["train"]
-    labels = settings.labels or settings.label_columns or tuple(written.values())
+    labels = names or settings.label_columns or tuple(written.values())
     many = settings.many_labels
     if isinstance(train, TaggedExamples):
         # Names of another scheme have become IOB2, which the data define.
@@ -116,6 +123,10 @@ def labelled_task(
         others = [part for split, part in examples.items() if split != "train"]
         task = tagging.tagging_task(TABLE, labels)
         task = tagging.with_labels(task, train, others, many)
+    elif train.labels is None:
+        kind = like.problem_type or SINGLE_LABEL
+        kind = kind if settings.problem_type == AUTO else settings.problem_type
+        task = text_classification.table_task(labels, kind)
     else:
         task = text_classification.table_task(labels)
         policy = (settings.problem_type, settings.on_bad_input)

@@ -89,9 +89,11 @@ def loss_bounds(
     """Returns the loss of perfect answers, and the one of the best constant answer.
 
     Without weights, which may be empty, and smoothing these are 0 and the entropy of
-    the classes. None for tasks other than single-label classification of texts, and for
-    tasks on which good models do no better.
+    the classes. None for tasks other than single-label classification of texts, for
+    tasks on which good models do no better, and with a teacher.
     """
+    if features.TEACHER_LOGITS in targets:
+        return None
     if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
         return None
     if task.name in ONE_CLASS_IS_NORMAL:

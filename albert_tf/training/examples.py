@@ -25,6 +25,7 @@ from albert_tf.tasks.text_tables import label_key
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.teachers import check_teacher, find_teacher
 from albert_tf.training.vectors import with_settings, without_teacher
 
 # The split held back from the training examples to choose a threshold.
@@ -126,7 +127,9 @@ def read_task(settings: FinetuneSettings) -> Read:
         DataError: If a file is missing or malformed.
         UsageError: If the settings do not fit the task.
     """
-    task, examples = opening.open_task(settings)
+    teacher = find_teacher(settings)
+    alone = teacher if settings.teacher_weight == 1 else None
+    task, examples = opening.open_task(settings, alone)
     require(
         "train" in examples,
         f"task: {task.name} has no training examples; it is evaluated with a model of "
@@ -139,6 +142,8 @@ def read_task(settings: FinetuneSettings) -> Read:
             f"answer_head: only for squad1 and squad2, received task={task.name}",
         )
         task = dataclasses.replace(task, head=_ANSWER_HEADS[settings.answer_head])
+    if teacher:
+        check_teacher(settings.teacher, teacher, task)
     task = task.with_options(on_bad_input=settings.on_bad_input)
     examples = {
         split: part if split.startswith("test") else task.usable(part)
@@ -177,6 +182,9 @@ def _with_dev(
             )
         return settings, examples
     require(not dev, "dev_fraction: only without dev examples", share)
+    need = "dev_fraction: requires training examples with labels, which are not read "
+    need += "at teacher_weight=1; give a dev_file"
+    require(train.labels is not None, need, share)
     remaining, held = _drawn(task.strata(train), share)
     require(
         remaining and held,
@@ -296,7 +304,8 @@ def encode(
 
 def _check_classes(task: Task, train: Split) -> None:
     """Raises `DataError` if there is only one class to learn."""
-    if task.problem_type != SINGLE_LABEL or not len(train.examples):
+    counted = len(train.examples) and train.is_labelled  # or a teacher labels them
+    if task.problem_type != SINGLE_LABEL or not counted:
         return
     classes = np.unique(train.encoded.targets[features.LABELS])
     if len(classes) < 2:

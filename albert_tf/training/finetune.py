@@ -11,7 +11,9 @@ from absl import logging
 
 from albert_tf.errors import require
 from albert_tf.heads import NONE
+from albert_tf.inference.files import model_digest
 from albert_tf.layers.depth import check_depth
+from albert_tf.objectives.distillation import Taught
 from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.optimizers.create import learning_rate_multipliers
 from albert_tf.storage import files
@@ -19,12 +21,12 @@ from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.labels import class_weights
-from albert_tf.training import examples, finetune_outputs, start, vectors
+from albert_tf.training import examples, finetune_outputs, start, teachers, vectors
 from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import Strategy, helper_name, is_one_of_several
 from albert_tf.training.evaluation import Collapse, Evaluator
-from albert_tf.training.examples import Read, RunExamples
+from albert_tf.training.examples import Read, RunExamples, Split
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
@@ -100,6 +102,8 @@ def read_inputs(
         content = start.content_of(
             data.digest(), tokenizer, begin.config, begin.checkpoint
         )
+        if settings.teacher:
+            content["teacher"] = model_digest(settings.teacher)
         yield Inputs(settings, data, begin, rates, content)
 
 
@@ -109,6 +113,14 @@ def _begin(
     """Builds the model with its initial weights, and its step."""
     settings, data, begin = inputs.settings, inputs.data, inputs.start
     task = data.task
+    if settings.teacher:
+        path, several = settings.cache_teacher, is_one_of_several(strategy)
+        need = "cache_teacher: several workers cannot write it; a run of one can"
+        require(not several or not path or files.exists(path), need, path)
+        train = data.splits["train"]
+        parts = (task, train.examples, train.encoded, begin.tokenizer)
+        train = Split(train.examples, teachers.taught(settings, *parts))
+        data = RunExamples(task, {**data.splits, "train": train})
     options, weights = {}, class_weights(settings.class_weights, task, data.train)
     if isinstance(task, EmbeddingTask):
         stored = begin.checkpoint.head_options if begin.checkpoint else {}
@@ -164,6 +176,9 @@ def _objective(
         class_weights=weights,
         label_smoothing=settings.label_smoothing,
     )
+    if settings.teacher:
+        share = settings.teacher_weight, settings.teacher_temperature
+        objective = Taught(objective, *share)
     layers = model.config.num_hidden_layers
     objective = with_exits(objective, layers - 1, settings.exits)
     return objective, None if settings.exits == NONE else model.every_exit

@@ -86,6 +86,15 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         teacher_vectors: Vectors: array (.npy) that embed wrote for train_file with
             another model, as the target of texts alone.
         teacher_loss: Vectors: cosine or mse.
+        teacher: Fine-tuned model whose outputs for train_file are learned: logits, or
+            with --table_kind=vectors the vectors of texts alone. Its labels must have
+            the same names; except for questions, its tokenizer may be another one.
+        teacher_weight: Share of the teacher in the loss. At 1, a table needs no labels,
+            and a column of texts' labels is not read.
+        teacher_temperature: Divisor of the logits of teacher and student; their
+            divergence is multiplied by its square.
+        cache_teacher: File (.npz) that keeps the teacher's outputs for other runs, and
+            for the same one if it is stopped. Default: they are computed at each start.
         doc_stride: SQuAD: tokens from the start of one window to the next. Default:
             128.
         max_query_length: SQuAD: tokens kept of a question. Default: 64.
@@ -182,6 +191,10 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     embedding_layers: tuple[str, ...] = setting((), group="training")
     teacher_vectors: str = setting("", group="inputs", identity="data")
     teacher_loss: str = setting("cosine", group="training", choices=("cosine", "mse"))
+    teacher: str = setting("", group="inputs", identity="teacher")
+    teacher_weight: float = setting(1.0, group="training", above=0, maximum=1)
+    teacher_temperature: float = setting(2.0, group="training", above=0)
+    cache_teacher: str = setting("", group="inputs", identity=False)
     doc_stride: int | None = setting(None, group="examples", identity="follows")
     max_query_length: int | None = setting(None, group="examples", minimum=1)
     max_answer_length: int | None = setting(None, group="outputs", minimum=1)
@@ -224,6 +237,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         """Raises `UsageError` for settings that no run can have."""
         self._check_source()
         self.check_training()
+        self._check_teacher()
         for one, other in (
             ("num_train_epochs", "num_train_steps"),
             ("warmup_proportion", "num_warmup_steps"),
@@ -253,6 +267,26 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             f"--depth={self.depth}: cannot be combined with --exits and "
             "--embedding_layers, which read every layer",
         )
+
+    def _check_teacher(self) -> None:
+        """Raises `UsageError` if settings do not fit a teacher, or there is none."""
+        usual, taught = self.defaults(), bool(self.teacher)
+        several = self.num_seeds > 1 or self.on_collapse == "restart"
+        other = "other examples for every seed do not fit one --cache_teacher"
+        own = ("teacher_weight", "teacher_temperature", "cache_teacher")
+        for names, fits, need in (
+            (own, taught, "requires --teacher"),
+            (("teacher_vectors",), not taught, "cannot be combined with --teacher"),
+            (
+                ("class_weights", "label_smoothing"),
+                not taught or self.teacher_weight < 1,
+                "with --teacher, requires a --teacher_weight below 1",
+            ),
+            (("max_train_examples",), not (several and self.cache_teacher), other),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                require(fits or value == usual[name], f"--{name}: {need}", value)
 
     def _check_source(self) -> None:
         """Raises `UsageError` if data or initial weights are missing or ambiguous."""

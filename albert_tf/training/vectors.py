@@ -48,6 +48,7 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
         require(is_text and role in ("", QUERY, PASSAGE), need, item)
         prompts[role] = text
     form, teacher = train.form, settings.teacher_vectors
+    taught = bool(teacher or settings.teacher)
     need = "prompt: query and passage are for pairs; =TEXT is put before every text"
     require(form == TUPLES or not {*prompts} - {""}, need, *settings.prompt)
     need = "dev_fraction: texts alone have nothing to measure; give a dev_file of pairs"
@@ -55,14 +56,16 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
     for names, fits in (
         (("score_loss",), form == SCORES),
         (("both_directions",), form == TUPLES),
-        (("teacher_loss",), bool(teacher)),
+        (("teacher_loss",), taught),
         (("label_smoothing", "labels", "class_weights"), False),
+        (("teacher_weight", "teacher_temperature"), False),
     ):
         for name in names:
             need = f"{name}: without effect on {form}; leave it out"
             require(fits or getattr(settings, name) == usual[name], need)
-    need = "teacher_vectors: only for texts alone, without positives or scores"
-    require(not teacher or form == TEXTS, need, form)
+    name = "teacher" if settings.teacher else "teacher_vectors"
+    need = f"{name}: only for texts alone, without positives or scores"
+    require(not taught or form == TEXTS, need, form)
     if teacher:
         rows = len(load_vectors(teacher))
         need = f"teacher_vectors: {teacher} has {rows:,} vectors, {train.path} has "
@@ -71,13 +74,13 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
     need = "teacher_vectors: not with id_column or on_bad_input=skip"
     plain = not settings.id_column and settings.on_bad_input == "stop"
     require(not teacher or plain, need)
-    return dataclasses.replace(task, prompts=prompts, teacher=teacher)
+    return dataclasses.replace(task, prompts=prompts, teacher=teacher, taught=taught)
 
 
 def without_teacher(task: Task) -> Task:
     """Returns a task whose texts have no teacher."""
-    taught = isinstance(task, EmbeddingTask) and task.teacher
-    return dataclasses.replace(task, teacher="") if taught else task
+    taught = isinstance(task, EmbeddingTask) and task.taught
+    return dataclasses.replace(task, teacher="", taught=False) if taught else task
 
 
 def with_prompts(task: Task, stored: Mapping[str, Any]) -> Task:
@@ -107,7 +110,7 @@ def model_arguments(
     if settings.projection_size:
         arguments["projection_size"] = settings.projection_size
     arguments["prompts"] = dict(task.prompts)
-    if task.teacher and not settings.projection_size:
+    if task.taught and not settings.projection_size:
         size = train.targets[features.LABELS].shape[1]
         arguments |= {"projection_size": size} if size != width else {}
     return arguments
@@ -125,7 +128,7 @@ def make_objective(
     from albert_tf.objectives import embedding as objectives
 
     labels = train.targets.get(features.LABELS)
-    if settings.teacher_vectors:
+    if settings.teacher_vectors or settings.teacher:
         size, need = labels.shape[1], "projection_size: the teacher's vectors have"
         fits = model.vector_size == size
         require(fits, f"{need} {size} numbers", model.vector_size)

@@ -152,7 +152,7 @@ def test_a_set_of_two_parts_keeps_its_test_examples(monkeypatch, tmp_path):
         FinetuneSettings(**places, train_file=str(table))
     )
     whole = {"train": examples["train"], "test": examples["train"]}
-    monkeypatch.setattr(opening, "open_task", lambda settings: (task, whole))
+    monkeypatch.setattr(opening, "open_task", lambda settings, like: (task, whole))
     settings = FinetuneSettings(**places, data_dir="tfds:imdb_reviews")
     settings, _, found = read_task(settings)
     assert {name: len(part) for name, part in found.items()} == {

@@ -323,7 +323,9 @@ _BROAD = [pytest.param(x, marks=pytest.mark.broad) for x in runs.FAMILIES[1:]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["texts", *_BROAD])
-def test_replicas_and_micro_batches_train_the_same(pretrained_as, tmp_path, family):
+def test_replicas_and_micro_batches_train_the_same(
+    pretrained_as, model_folder, tmp_path, family
+):
     settings = {
         **runs.family(family, tmp_path, pretrained_as(**EXACT)),
         "dropout": 0.0,
@@ -331,6 +333,9 @@ def test_replicas_and_micro_batches_train_the_same(pretrained_as, tmp_path, fami
         "keep": "last",
         "early_stopping_patience": 0,
     }
+    if family == "texts":
+        teacher = model_folder("text_classifier", labels=("good", "bad"))
+        settings |= {"teacher": teacher, "teacher_weight": 0.5}
     results = run(tmp_path / "one", **settings)
     # Logical devices can only be made before TensorFlow starts.
     two = {"distribution": "mirrored", "num_devices": 2, "packing": False}

@@ -142,13 +142,17 @@ def test_a_worker_that_is_asked_to_end_ends_both(values, tmp_path):
         *(pytest.param(x, 1, marks=pytest.mark.broad) for x in ("texts", "spans")),
     ],
 )
-def test_fine_tuning_is_that_of_tensorflow(pretrained_as, tmp_path, family, devices):
+def test_fine_tuning_is_that_of_tensorflow(
+    pretrained_as, model_folder, tmp_path, family, devices
+):
     sizes = {"max_position_embeddings": 64, "classifier_dropout_prob": 0.0}
     given = runs.family(family, tmp_path, pretrained_as(**sizes, **EXACT))
     given |= {"dropout": 0.0, "early_stopping_patience": 0}
     # A new head has other initial values on each engine.
     runs.run(tmp_path / "start", **{**given, "num_train_steps": 2})
     given |= {"init_checkpoint": str(tmp_path / "start")}
+    if family == "choices":
+        given |= {"teacher": model_folder("multiple_choice"), "teacher_weight": 0.5}
     runs.run(tmp_path / "tensorflow", **given)
     if devices > 1:
         given |= {"distribution": "mirrored", "num_devices": devices}

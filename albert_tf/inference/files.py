@@ -31,12 +31,10 @@ from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
 from albert_tf.storage import files
-from albert_tf.tasks.task import Portions
+from albert_tf.tasks.task import Portions, without_places
 from albert_tf.wording import count_of
 
 _PACKAGES = ("albert_tf", "keras", "tensorflow")
-# Attributes of examples that locate them in their source.
-_PLACES = {"path", "lines", "unit", "where", "skipped", "note"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -364,9 +362,6 @@ def model_digest(path: str | os.PathLike) -> str:
 
 
 def rows_digest(rows: Any) -> str:
-    """Returns a digest of examples, wherever they come from."""
-    content = {k: v for k, v in vars(rows).items() if k not in _PLACES}
-    if content.get("groups", "") is None:
-        del content["groups"]  # older folders know of none
-    text = json.dumps(content, sort_keys=True, default=vars)
+    """Returns a digest of examples, which does not depend on their place."""
+    text = json.dumps(rows, sort_keys=True, default=without_places)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -30,6 +30,8 @@ REGRESSION = "regression"
 MOST_ERRORS, LONGEST_TEXT = 50, 1000
 # Bytes of a file of examples that is kept in memory.
 _SMALL = 1 << 24
+# Fields of where examples are from, for messages; files may be moved.
+_PLACES = ("path", "lines", "unit", "where", "note", "skipped")
 
 
 class Examples:
@@ -372,6 +374,20 @@ class Task:
 
     def report(self, examples, answers, encoded: EncodedExamples) -> dict:
         """Returns the content of a report; see `reports.task_report`."""
+
+
+def without_places(value: Any) -> Any:
+    """Converts examples, or a part of them, for JSON, without their places."""
+    if isinstance(value, np.generic):
+        return value.item()
+    content = {
+        field.name: getattr(value, field.name)
+        for field in dataclasses.fields(value)
+        if field.name not in _PLACES
+    }
+    if content.get("groups", "") is None:
+        del content["groups"]  # older runs know of none
+    return content
 
 
 def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:

@@ -20,7 +20,7 @@ from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
 from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.registry import find_recipe
-from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
+from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task, without_places
 from albert_tf.tasks.text_tables import label_key
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
@@ -31,8 +31,6 @@ from albert_tf.training.vectors import with_settings, without_teacher
 # The split held back from the training examples to choose a threshold.
 CALIBRATION = "calibration"
 _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
-# Fields that locate examples in their file, for messages; the file may be moved.
-_PLACES = ("path", "lines", "unit", "where", "note", "skipped")
 # Share of the training examples that is held back from sets with only two parts.
 _DEV_FRACTION = 0.1
 _NO_SPLIT = "; --dev_fraction=0 trains on all"
@@ -319,7 +317,7 @@ def _digest(split: Split) -> str:
     encoded, sha256 = split.encoded, hashlib.sha256()
     # Metrics and predictions also read what rows do not hold: names, groups, texts,
     # all correct answers.
-    sha256.update(json.dumps(split.examples, default=_content).encode())
+    sha256.update(json.dumps(split.examples, default=without_places).encode())
     arrays = {
         "ids": encoded.rows.ids,
         "splits": encoded.rows.splits,
@@ -334,17 +332,3 @@ def _digest(split: Split) -> str:
             sha256.update(f"{name} {array.shape} {array.dtype}".encode())
             sha256.update(array.tobytes())
     return sha256.hexdigest()
-
-
-def _content(value: Any) -> Any:
-    """Converts examples, or a part of them, for JSON, without their places."""
-    if isinstance(value, np.generic):
-        return value.item()
-    content = {
-        field.name: getattr(value, field.name)
-        for field in dataclasses.fields(value)
-        if field.name not in _PLACES
-    }
-    if content.get("groups", "") is None:
-        del content["groups"]  # older runs know of none
-    return content

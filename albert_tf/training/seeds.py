@@ -91,7 +91,6 @@ def _run_seeds(settings: FinetuneSettings, draw: Draw) -> list[dict]:
             seed=seed,
             num_seeds=1,
             on_collapse="warn" if settings.on_collapse == "warn" else "stop",
-            overwrite=False,
         )
         logging.info("run %s", name)
         try:

@@ -302,7 +302,7 @@ def test_what_has_no_objective(arguments, message):
 
 
 @pytest.mark.parametrize("mode", ["joint", "frozen"])
-@pytest.mark.parametrize("name", ["single", "multi", "regression"])
+@pytest.mark.parametrize("name", ["single", "multi", "regression", "taught multi"])
 def test_losses_of_exits(name, mode, rng):
     task, first, batch = examples(rng)[name]
     layers = [first, *(rng.normal(size=(2, *first.shape)).astype("float32"))]

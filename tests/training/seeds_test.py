@@ -89,7 +89,7 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
 
     def finetune_once(settings, draw):
         tried.append(settings.seed)
-        assert settings.on_collapse == "stop"
+        assert settings.on_collapse == "stop" and settings.overwrite
         if not learns(len(tried)):
             raise CollapsedError("all the same")
         return {"metric": "dev_accuracy", "dev_accuracy": 0.5, "step": 1}
@@ -97,6 +97,7 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
     monkeypatch.setattr(trials, "finetune_once", finetune_once)
     monkeypatch.setattr(trials, "_finish", lambda folder, found, draw: found)
     given = {**tables, "init_checkpoint": pretrained, "on_collapse": "restart"}
+    given["overwrite"] = True
     if kept is None:
         with pytest.raises(CollapsedError):
             run(tmp_path / "o", **given, seed=1)

@@ -7,6 +7,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.embedder import Embedder
+from albert_tf.inference.files import rows_digest
 from albert_tf.inference.predictor import Predictor
 from albert_tf.jobs.folder import Workplace
 from albert_tf.training import examples, teachers
@@ -98,6 +99,8 @@ def test_questions_have_a_logit_for_each_token(model_folder, tokenizer, tmp_path
     logits = targets["teacher_logits"]
     assert logits.shape == (len(encoded.rows.ids), 2) and np.isfinite(logits).all()
     assert targets["start_positions"] is encoded.targets["start_positions"]
+    moved = prepared(tmp_path, tokenizer, teacher, file, "moved.json", **changes)[2]
+    assert rows_digest(moved) == rows_digest(arguments[2])
 
 
 def test_vectors_of_texts_alone(model_folder, tokenizer, tmp_path):
@@ -120,7 +123,7 @@ def test_a_run_with_a_living_teacher_is_the_one_with_a_kept_file(
         **tables,
         "init_checkpoint": pretrained,
         "teacher": model_folder("text_classifier", labels=("good", "bad")),
-        "num_train_steps": 4,
+        "num_train_steps": 30,
         "gradient_accumulation_steps": 2,
         "dropout": 0.1,
     }

@@ -16,6 +16,7 @@ from albert_tf.cli.flags import define_alias, define_settings, read_settings, re
 from albert_tf.cli.run import run
 from albert_tf.data.records import shards
 from albert_tf.errors import require
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.storage import files
 from albert_tf.tasks.opening import TABLE, DataSettings, read_labelled, remembered
@@ -32,9 +33,7 @@ _SPLIT = flags.DEFINE_string("split", "", "With --data_dir. Default: all dev spl
 _OUTPUT_FILE = flags.DEFINE_string("output_file", "", "Also write the JSON here.")
 _REPORT_FILE = flags.DEFINE_string("report_file", "", "Also write an HTML page here.")
 define_settings(DataSettings)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: as in training."
-)
+define_settings(BulkSettings, names=("max_seq_length", "layers"))
 _BATCH_SIZE = flags.DEFINE_integer(
     "eval_batch_size", 32, "Examples per step of an evaluation, over all devices.", 1
 )
@@ -69,7 +68,7 @@ def main() -> None:
     start.use_onednn("float32")
     from albert_tf.training.pretrain_evaluation import evaluate_records
 
-    names = (*_OF_RECORDS, "max_seq_length", "eval_batch_size")
+    names = (*_OF_RECORDS, "max_seq_length", "layers", "eval_batch_size")
     given = {name: flags.FLAGS[name].value for name in names}
     return _show(evaluate_records(_MODEL.value, _EVAL_FILE.value, **given))
 
@@ -90,15 +89,16 @@ def _evaluate_task(settings: DataSettings) -> None:
     from albert_tf.inference.predictor import Predictor, find_task
     from albert_tf.reports.task_report import render_evaluation
 
-    task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    sizes = {name: flags.FLAGS[name].value for name in ("max_seq_length", "layers")}
+    task = find_task(_MODEL.value, settings.task, sizes["max_seq_length"])
     settings = read_settings(DataSettings, remembered(task, _EVAL_FILE.value))
     named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
     splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
     given = {s: read_labelled(task, settings, s, _EVAL_FILE.value) for s in splits}
     from albert_tf.inference.exit_curve import check_curve, write_curve
 
-    sizes = {"max_seq_length": _MAX_SEQ_LENGTH.value, "batch_size": _BATCH_SIZE.value}
     options = {"on_bad_input": settings.on_bad_input, "exit": rule, **sizes}
+    options["batch_size"] = _BATCH_SIZE.value
     predictor = Predictor.from_pretrained(_MODEL.value, task=task, **options)
     check_curve(_CURVE.value, predictor, splits, _OVERWRITE.value)
     task, found, shown = predictor.task, {}, {}

@@ -77,7 +77,7 @@ def main() -> None:
         )
         from albert_tf.converters.keras_model import build_model
 
-        model = build_model(checkpoint, head)
+        model = build_model(checkpoint, head, layers=settings.layers)
     common = {
         "tokenizer": tokenizer,
         "labels": settings.labels or None,

@@ -12,9 +12,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
-from albert_tf.cli.flags import define_alias
+from albert_tf.cli.flags import define_alias, define_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
+from albert_tf.inference.settings import BulkSettings
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Model folder or checkpoint with a masked LM head.", required=True
@@ -23,6 +24,7 @@ _TEXT = flags.DEFINE_multi_string(
     "text", [], "Text with [MASK]; repeatable. Default: one text per line of stdin."
 )
 _TOP_K = flags.DEFINE_integer("top_k", 5, "Answers per mask.", 1)
+define_settings(BulkSettings, names=("layers",))
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
@@ -52,6 +54,7 @@ def main() -> None:
         tokenizer=_SPM_MODEL_FILE.value or None,
         do_lower_case=_DO_LOWER_CASE.value,
         keep_accents=_KEEP_ACCENTS.value,
+        layers=flags.FLAGS["layers"].value,
     )
     texts = _TEXT.value or list(_usable_lines(fill_mask))
     if not texts:

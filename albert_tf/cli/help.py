@@ -19,9 +19,9 @@ HEADINGS += ["devices and speed", "outputs", "measurements"]
 OF_TOOLS = {
     "inputs": "input input_file predictions prediction_dir text data_dir split "
     "train_file eval_file text_column label_column language | quoting",
-    "model": "model preset albert_config_file spm_model_file max_seq_length exit | "
-    "from head do_lower_case keep_accents vocab_size model_type character_coverage "
-    "depth_rank depth_matrices",
+    "model": "model preset albert_config_file spm_model_file max_seq_length exit "
+    "layers | from head do_lower_case keep_accents vocab_size model_type "
+    "character_coverage depth_rank depth_matrices",
     "training": "config num_train_steps train_batch_size seed precision",
     "evaluation": "| eval_batch_size",
     "devices": "| jit_compile fuse_elementwise batch_size",

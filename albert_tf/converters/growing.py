@@ -1,8 +1,9 @@
-"""Grows a model: into a deeper encoder, or one that shares less.
+"""Grows a model into a deeper encoder or one that shares less, or cuts it short.
 
 Layer i of the larger encoder gets the weights of layer `i mod L` of the smaller one
 with its L layers: the stack is repeated on top of itself (as in progressive stacking,
-Gong et al., ICML 2019). The first L layers therefore compute the same as before.
+Gong et al., ICML 2019). The first L layers therefore compute the same as before. A
+model that is cut short has the first layers alone, under the same head.
 """
 
 import dataclasses
@@ -54,6 +55,37 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
     layers = config.num_hidden_layers
     has = f"{checkpoint.path}: has num_hidden_layers={old.num_hidden_layers}"
     require(layers >= old.num_hidden_layers, f"{has}, and can only grow", layers)
+    return _with_layers(checkpoint, config)
+
+
+def first_layers(checkpoint: Checkpoint, layers: int) -> Checkpoint:
+    """Returns the checkpoint with only the first layers of its encoder.
+
+    Layers share weights as before. Where no config divides so few layers into the same
+    groups, each layer gets weights of its own. The checkpoint must stay open, because
+    tensors are read later. Raises `UsageError` if it does not have that many layers.
+    """
+    old = checkpoint.config
+    most = old.num_hidden_layers
+    fits = type(layers) is int and 1 <= layers <= most
+    need = f"layers: must be from 1 to {most}, the layers of {checkpoint.path}"
+    require(fits, need, layers)
+    if layers == most:
+        return checkpoint
+    # The family does not depend on whether so few layers still share weights.
+    changes = {"num_hidden_layers": layers, "family": old.family}
+    rows = old.layer_table()[: layers * old.inner_group_num]
+    for groups in range(1, layers + 1):
+        shorter = old.replace(num_hidden_groups=groups, group_rule="integer", **changes)
+        if shorter.layer_table() == rows:
+            return _with_layers(checkpoint, shorter)
+    return _with_layers(
+        checkpoint, old.replace(sharing="none", num_hidden_groups=1, **changes)
+    )
+
+
+def _with_layers(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
+    """Returns the checkpoint with more or fewer layers, or ones that share less."""
     sources = _sources(checkpoint, config)
     tensors = {}
     for name, tensor in checkpoint.tensors.items():

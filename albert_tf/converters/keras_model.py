@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
+from albert_tf.converters.growing import first_layers
 from albert_tf.converters.table import OWN
 from albert_tf.errors import UsageError, require
 from albert_tf.heads import HEADS, PAIRS, Head, all_rows, find
@@ -27,6 +28,7 @@ def build_model(
     *,
     report: Callable[[str], None] = logging.warning,
     keep_head: bool = True,
+    layers: int | None = None,
     **kwargs,
 ) -> ConfiguredModel:
     """Builds a model and loads its weights, tensor by tensor.
@@ -48,6 +50,8 @@ def build_model(
         report: callable. Receives one line that names the weights with initial values,
             if there are any; default: a warning in the log.
         keep_head: bool. Whether the weights of the checkpoint's head may be used.
+        layers: int or None. Number of layers of the model, the first ones of the
+            checkpoint's; None for all.
 
     Returns:
         The model. `model.untrained_weights` lists the weights missing in the
@@ -58,6 +62,8 @@ def build_model(
     head = checkpoint.head if is_auto else head
     row = find(head) if head in PAIRS else named_head(head)
     checkpoint = checkpoint.for_head(head)
+    if layers is not None:
+        checkpoint = _cut(checkpoint, layers, head)
     there = [*checkpoint.tensors, *checkpoint.unknown]
     checkpoint = checkpoint if keep_head else checkpoint.without_head()
     if row.has_classifier:
@@ -89,6 +95,18 @@ def build_model(
     model.max_seq_length = checkpoint.max_seq_length if same else None
     model.task = checkpoint.task if same else None
     return model
+
+
+def _cut(checkpoint: Checkpoint, layers: int, head: str | None) -> Checkpoint:
+    """Returns the first layers; raises `UsageError` if the head reads every layer."""
+    shorter = first_layers(checkpoint, layers)
+    has_exits = head == checkpoint.head and checkpoint.head_options.get("num_exits")
+    require(
+        shorter is checkpoint or not has_exits,
+        f"layers: {checkpoint.path} has an exit after every layer, which was trained "
+        f"to answer there; use exit=layers:{layers}, received layers={layers}",
+    )
+    return shorter
 
 
 def _by_part(names: Sequence[str]) -> str:

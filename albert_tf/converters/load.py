@@ -54,6 +54,7 @@ def from_pretrained(
     config: AlbertConfig | None = None,
     ignore: str | None = None,
     seed: int | None = None,
+    layers: int | None = None,
     preprocessor: Preprocessor | str | None = "auto",
     **kwargs,
 ) -> ConfiguredModel:
@@ -83,6 +84,8 @@ def from_pretrained(
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
         seed: int or None. Seed of the initial values of weights not in the files.
+        layers: int or None. Number of layers, the first ones of the model in the files,
+            under the same head; None for all.
         preprocessor: `Preprocessor`, `"auto"` or None. `"auto"` for the tokenizer in
             the files; None if the inputs are already tensors.
         **kwargs: Arguments of the model, such as `dtype` or `name`.
@@ -109,7 +112,13 @@ def from_pretrained(
         path, format=format, config=config, ignore=ignore
     ) as checkpoint:
         model = keras_model.build_model(
-            checkpoint, head, num_labels, seed, report=untrained.append, **kwargs
+            checkpoint,
+            head,
+            num_labels,
+            seed,
+            report=untrained.append,
+            layers=layers,
+            **kwargs,
         )
         if preprocessor == "auto":
             preprocessor = _preprocessor_of(checkpoint)

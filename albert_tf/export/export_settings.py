@@ -66,6 +66,8 @@ class ExportSettings:
         head: auto: the input's head; none: the encoder alone; or the name of a head.
         spm_model_file: SentencePiece model, tokenizer.json or vocab.txt, if the model
             has none.
+        layers: Compute only so many layers of the model, the first ones, under its
+            head. Default: all.
         do_lower_case: Lower-case text, if the model does not say. Default: true.
         keep_accents: Keep accents, if the model does not say. Default: false.
         max_seq_length: Longer texts are cut. Default: as in fine-tuning, or else the
@@ -103,6 +105,7 @@ class ExportSettings:
     version: int | None = setting(None, common=True)
     head: str = setting("auto", group="model")
     spm_model_file: str = setting("", group="model", common=True)
+    layers: int | None = setting(None, group="model", common=True)
     do_lower_case: bool | None = setting(None, group="model")
     keep_accents: bool | None = setting(None, group="model")
     max_seq_length: int | None = setting(None, group="model", common=True)

@@ -247,6 +247,7 @@ def describe(
     content = {
         "kind": type(model).__name__,
         "max_seq_length": length,
+        "layers": model.config.num_hidden_layers,
         "tokenizer": tokenizer.get_config(),
         "versions": {name: importlib.metadata.version(name) for name in packages},
     }

@@ -19,6 +19,7 @@ import tqdm
 from absl import logging
 
 from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.growing import first_layers
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.environment import ONEDNN, versions
 from albert_tf.errors import require
@@ -49,6 +50,7 @@ class RowWork:
         batch_size: int. Maximum number of rows of a batch.
         max_batch_tokens: int. Maximum number of tokens of a batch.
         named: bool. Whether a column names the rows.
+        layers: int or None. Number of layers to compute, the first ones; None for all.
     """
 
     answers: ClassVar[str]
@@ -58,11 +60,12 @@ class RowWork:
     batch_size: int = 32
     max_batch_tokens: int = MAX_BATCH_TOKENS
     named: bool = False
+    layers: int | None = None
 
     def load(self, kind: type[Loadable], num_threads: int, **options) -> Any:
         """Returns a `Predictor` or an `Embedder`."""
         use_one_thread_per_call(num_threads)
-        names = ("max_seq_length", "batch_size", "max_batch_tokens")
+        names = ("max_seq_length", "batch_size", "max_batch_tokens", "layers")
         options |= {name: getattr(self, name) for name in names}
         loaded = kind.from_pretrained(self.model, num_threads=num_threads, **options)
         loaded.tokenizer.num_threads = num_threads
@@ -160,7 +163,8 @@ def answer_rows(
     output.check()
     check_output(f"{output.path}.parts", output.existing(), overwrite)
     source = open_source()
-    recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
+    digest = model_digest(work.model, work.layers)
+    recorded = dataclasses.asdict(work) | {"model": digest}
     del recorded["output_file"]
     recorded |= {"command": type(work).__name__, **(settings or {})}
     beside, texts = formats.record_of(output.path), TextsDigest()
@@ -338,9 +342,15 @@ def environment() -> dict[str, Any]:
     }
 
 
-def model_digest(path: str | os.PathLike) -> str:
-    """Returns a digest of the weights, the tokenizer and everything saved with them."""
+def model_digest(path: str | os.PathLike, layers: int | None = None) -> str:
+    """Returns a digest of the weights, the tokenizer and everything saved with them.
+
+    `layers` is the number of layers that are used, None for all. Raises `UsageError` if
+    the model does not have that many.
+    """
     with open_checkpoint(path) as checkpoint:
+        if layers is not None:
+            checkpoint = first_layers(checkpoint, layers)
         tokenizer = choose_tokenizer(checkpoint, None, None, None)
         about = [
             checkpoint.config.to_dict(),

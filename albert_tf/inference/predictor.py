@@ -79,6 +79,7 @@ class Loadable:
         head: str | None = None,
         do_lower_case: bool | None = None,
         keep_accents: bool | None = None,
+        layers: int | None = None,
         **kwargs,
     ) -> Self:
         """Loads the model, its recorded settings, and its tokenizer.
@@ -92,6 +93,8 @@ class Loadable:
                 does not say so.
             keep_accents: bool or None. Needed if the tokenizer keeps accents and
                 `path` does not say so.
+            layers: int or None. Number of layers to compute, the first ones of the
+                model; None for all.
             **kwargs: Other arguments of this class.
 
         Raises:
@@ -111,7 +114,7 @@ class Loadable:
             # Keras is imported only after the checks that do not need it.
             from albert_tf.converters.keras_model import build_model
 
-            model = build_model(checkpoint, head)
+            model = build_model(checkpoint, head, layers=layers)
         # Predictions of a head that was never trained are noise that looks like an
         # answer.
         for name in model.untrained_weights:

@@ -108,7 +108,7 @@ def build_index(
         DataError: If the corpus cannot be used, or has two texts of one id.
     """
     make_folder(folder)
-    model, path = model_digest(work.model), os.path.join(folder, _RECORD)
+    model, path = model_digest(work.model, work.layers), os.path.join(folder, _RECORD)
     own = os.path.join(folder, _VECTORS)
     how = {name: getattr(work, name) for name in _HOW}
     with _new_database(folder, _TEXTS) as database:

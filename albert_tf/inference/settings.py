@@ -16,6 +16,8 @@ class BulkSettings:
     Attributes:
         max_seq_length: Longer texts are cut. Default: as the model was trained, or else
             its maximum.
+        layers: Compute only so many layers of the model, the first ones, under its
+            head. Default: all.
         predict_batch_size: Rows per call of the model, at most.
         num_workers: Processes, each with the model in memory; the cores are shared out
             among them. The output does not depend on their number.
@@ -29,6 +31,7 @@ class BulkSettings:
     group = "devices"
 
     max_seq_length: int | None = setting(None, group="model", common=True)
+    layers: int | None = setting(None, group="model", common=True)
     predict_batch_size: int = setting(32, minimum=1)
     num_workers: int = setting(1, common=True, minimum=1)
     rows_per_part: int = setting(4096, minimum=1)
@@ -54,8 +57,9 @@ class BulkSettings:
 
     @property
     def sizes(self) -> dict:
-        """Arguments of `files.RowWork` that limit rows and batches."""
+        """Arguments of `files.RowWork` that limit layers, rows and batches."""
         return {
+            "layers": self.layers,
             "max_seq_length": self.max_seq_length,
             "batch_size": self.predict_batch_size,
         }

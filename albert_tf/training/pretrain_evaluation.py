@@ -13,6 +13,7 @@ from typing import Any
 from albert_tf.converters import own_format
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.growing import first_layers
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.records import shards
@@ -48,7 +49,7 @@ _MEANT = {"clean": SENTENCE_ORDER, "original": SENTENCE_ORDER, "nsp": NEXT_SENTE
 
 
 def evaluate_records(
-    path: str | os.PathLike, eval_file: str, **given: Any
+    path: str | os.PathLike, eval_file: str, layers: int | None = None, **given: Any
 ) -> dict[str, Any]:
     """Evaluates a model as an evaluation of a pretraining run does.
 
@@ -58,6 +59,7 @@ def evaluate_records(
     Args:
         path: str or path. A run of `pretrain`, or a model with its heads in any format.
         eval_file: str. Records, as `PretrainSettings.eval_file`.
+        layers: int or None. Number of layers to compute, the first ones; None for all.
         **given: Other fields of `PretrainSettings`. `max_eval_steps` is 0 by default,
             which means all batches.
 
@@ -83,6 +85,10 @@ def evaluate_records(
         values |= {"input_file": eval_file, "eval_file": eval_file, "output_dir": path}
         knows_nets = values["objective"] != "electra" or "embedding_sharing" in values
         require(knows_nets, f"{path}: both nets are evaluated in the folder of a run")
+        if layers is not None:
+            need = "layers: with --objective=electra, one number does not fit both nets"
+            require(values["objective"] != "electra", need, layers)
+            start = first_layers(start, layers)
         tokenizer = choose_tokenizer(start, values.pop("spm_model_file", None))
         settings = PretrainSettings(
             spm_model_file=path, init_checkpoint=path, sample_texts=(), **values

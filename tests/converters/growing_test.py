@@ -61,6 +61,45 @@ def test_first_layers_compute_what_they_did(small, changes):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"depth_rank": 2, "depth_embedding": True},
+        {"sharing": "none", "embedding_size": 12},  # BERT
+        {"sharing": "attention", "share_layer_norm": False},
+        {"inner_group_num": 2, "group_rule": "original"},
+        # No config divides 3 of 4 layers into these groups, 0 0 1: nothing is shared.
+        {"num_hidden_layers": 4, "num_hidden_groups": 2, "embedding_size": 12},
+    ],
+)
+def test_a_model_cut_short_is_its_first_layers(changes):
+    config = SMALL.replace(**changes)
+    model, _ = grown(config)
+    states = hidden_states(model)
+    for layers in range(1, config.num_hidden_layers + 1):
+        shorter = build_model(from_model(model), layers=layers)
+        assert not shorter.untrained_weights and shorter.config.family == config.family
+        expected = states[: layers * config.inner_group_num + 1]
+        for one, other in zip(hidden_states(shorter), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        parts = shorter.config.parameter_counts()
+        assert sum(parts.values()) == shorter.backbone.count_params()
+
+
+@pytest.mark.parametrize("layers", [0, 4, -1, 1.0, True])
+def test_a_model_has_no_such_layers(layers):
+    checkpoint = from_model(AlbertPretrainer(SMALL, seed=3))
+    with pytest.raises(UsageError, match="must be from 1 to 3, the layers of albert_"):
+        build_model(checkpoint, layers=layers)
+
+
+def test_exits_say_how_to_stop_at_a_layer():
+    checkpoint = from_model(tiny.make_model("text_classifier", num_exits=1))
+    with pytest.raises(UsageError, match="use exit=layers:1, received layers=1"):
+        build_model(checkpoint, layers=1)
+    assert build_model(checkpoint, None, layers=1).config.num_hidden_layers == 1
+
+
 def test_layers_are_stacked_on_top_of_themselves():
     model, larger = grown(SMALL.replace(sharing="none"), num_hidden_layers=8)
     small, large = weight_names(model), weight_names(larger)

@@ -210,7 +210,7 @@ def test_manifest(folder):
     assert found["files"] == listed
     assert manifest.verify(folder) == found
     expected = {"precision": "float32", "forward": "fast", "labels": heads.LABELS}
-    expected |= {"kind": "AlbertTextClassifier", "max_seq_length": 24}
+    expected |= {"kind": "AlbertTextClassifier", "max_seq_length": 24, "layers": 2}
     assert {name: found[name] for name in expected} == expected
     assert found["signatures"].keys() == TOKENS | {"classify"}
     inputs = {k: v for one in found["signatures"].values() for k, v in one.items()}

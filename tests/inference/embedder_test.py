@@ -108,3 +108,5 @@ def test_from_pretrained_reads_the_encoder_of_any_model(tokenizer, tmp_path):
     embed = albert_tf.Embedder.from_pretrained(tmp_path / "m", batch_size=2)
     expected = Embedder(model, tokenizer)(TEXTS, pooling="pooled")
     np.testing.assert_allclose(embed(TEXTS, pooling="pooled"), expected, atol=1e-6)
+    shorter = albert_tf.Embedder.from_pretrained(tmp_path / "m", layers=1)
+    np.testing.assert_allclose(shorter(TEXTS), embed(TEXTS, layer=1), atol=1e-6)

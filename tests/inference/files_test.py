@@ -293,6 +293,8 @@ def test_vectors_that_cannot_be_written_are_refused(tmp_path, model, table):
     ):
         with pytest.raises(UsageError, match=message):
             embed(model("single"), table, str(tmp_path / output), named, layer=layer)
+    with pytest.raises(UsageError, match="layers: must be from 1 to 1, the layers of"):
+        predict(model("single"), table, str(tmp_path / "out.tsv"), layers=2)
     assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
 
 

@@ -77,6 +77,10 @@ def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path, monkeypatch)
     assert given == (index, rows)
     with pytest.raises(UsageError, match="holds the index of another model or corpus"):
         search(model, tmp_path, "other.jsonl", corpus=TEXTS[:-1])
+    with pytest.raises(UsageError, match="holds the index of another model or corpus"):
+        work = EmbedWork(model=model, output_file="", role="passage", layers=1)
+        corpus = table(tmp_path / "corpus.jsonl", TEXTS)
+        build_index(str(tmp_path / "index"), work, corpus, {})
     # Vectors are never those of another corpus, not even after a kill.
     made = []
     monkeypatch.setattr(search_module, "answer_rows", lambda *_: made.append(1))

@@ -11,15 +11,16 @@ from tests.openings import count_openings
 
 def test_the_model_is_opened_once(tmp_path, model_folder, monkeypatch):
     def export(model, path, *, tokenizer, **kwargs):
-        print(model.labels, tokenizer.vocab_size, kwargs["top_k"])
+        layers = model.config.num_hidden_layers
+        print(model.labels, tokenizer.vocab_size, kwargs["top_k"], layers)
         return path
 
     folder = model_folder("text_classifier", labels=("no", "yes"))
     monkeypatch.setattr(saved_model, "export_saved_model", export)
     counts = count_openings(monkeypatch)
-    done = run_command("export", model=folder, output_dir="served", top_k=7)
+    done = run_command("export", model=folder, output_dir="served", top_k=7, layers=1)
     assert done.code == 0, done.err
-    assert done.out.splitlines() == ["('no', 'yes') 30000 7", "served"]
+    assert done.out.splitlines() == ["('no', 'yes') 30000 7 1", "served"]
     assert counts == {("open", folder): 1, ("verify", folder): 1}
     assert "Assets written" not in done.err  # to a temporary folder
     # Without this import neither Python nor saved_model_cli can load the folder.

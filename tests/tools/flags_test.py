@@ -22,7 +22,8 @@ TRAINING |= {"jit_compile", "num_train_steps", "top_k", "n_best_size"}
 TRAINING |= {"depth_rank", "depth_matrices"}
 # Fine-tuning computes these from the data, and says so.
 TRAINING |= {"learning_rate", "num_warmup_steps", "train_batch_size", "eval_steps"}
-EXCEPTIONS = FILES | TEXTS | TRAINING
+# Models are cut short after some layers, or layers are shown.
+EXCEPTIONS = FILES | TEXTS | TRAINING | {"layers"}
 # Measures several commands, and says which of them a flag is for.
 OTHER_WORDS = {"benchmark"}
 
@@ -89,4 +90,4 @@ def test_one_name_has_one_text_and_one_check(commands):
     assert several <= EXCEPTIONS, sorted(several - EXCEPTIONS)
     assert several >= EXCEPTIONS, sorted(EXCEPTIONS - several)
     kinds = {name for name, found in checks.items() if len(found) > 1}
-    assert kinds <= {"preset", "albert_config_file", "masking"}, kinds
+    assert kinds <= {"preset", "albert_config_file", "masking", "layers"}, kinds

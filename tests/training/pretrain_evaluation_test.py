@@ -54,6 +54,8 @@ def test_the_numbers_are_those_of_the_run(objective, trained, records, monkeypat
     found = runs.assert_evaluated_again(run, data)
     assert found["objective"] == objective
     assert found.get("labels") == found.get("learned")
+    with pytest.raises(UsageError, match="layers: must be from 1 to "):
+        evaluate_records(run, data, layers=0)
     if objective == "albert":  # whose weight of pairs roberta has no use for
         assert found["labels"].startswith("sop: ")
         monkeypatch.chdir(run / "model")

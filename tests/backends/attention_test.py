@@ -15,6 +15,7 @@ from tests.tiny import tiny_config
 
 BACKEND = keras.backend.backend()
 B, T, E = 4, 8, 6
+LAYERS = 2
 PADDED = np.array([[1] * 8, [1] * 5 + [0] * 3, [1] + [0] * 7, [0, 1, 0, 1, 1, 0, 1, 0]])
 PACKED = [[1, 1, 1, 2, 2, 2, 2, 0], [1] * 8, [0] * 8, [1, 1, 2, 2, 3, 3, 0, 0]]
 ROWS = {
@@ -26,7 +27,7 @@ ROWS = {
 
 def make(dtype="float32", **changes):
     changes = {"hidden_size": 16, "num_attention_heads": 2, **changes}
-    changes = {"num_hidden_layers": 3, "initializer_range": 0.2, **changes}
+    changes = {"num_hidden_layers": LAYERS, "initializer_range": 0.2, **changes}
     config = tiny_config(**changes)
     encoder = SharedEncoder(config, 3, dtype=dtype)
     encoder.build()
@@ -88,12 +89,15 @@ def test_readers_find_their_tokens():
 def test_dropout():
     # The same masks of hidden states, where no token moves.
     rows = {"padding_mask": np.sort(PADDED.astype("int32"))[:, ::-1], "training": True}
-    encoder = make(hidden_dropout_prob=0.2)
+    encoder = make(hidden_dropout_prob=0.2, num_hidden_layers=1)
     right = train(encoder, MATMUL, **rows)
     assert_close(train(encoder, FUSED, **rows), right, 1e-5, 1e-5)
-    assert np.abs(right[0] - train(encoder, MATMUL, **ROWS["padded"])[0]).max() > 0.1
+    assert (
+        np.abs(right[0] - train(make(num_hidden_layers=1), MATMUL, **rows)[0]).max()
+        > 0.1
+    )
     # A kernel cannot drop probabilities.
-    encoder = make(attention_probs_dropout_prob=0.3)
+    encoder = make(attention_probs_dropout_prob=0.3, num_hidden_layers=1)
     right = train(encoder, MATMUL, **rows)
     assert_close(train(encoder, FUSED, **rows), right, 0, 0)
 
@@ -104,7 +108,7 @@ def test_who_asks_for_probabilities_gets_them():
     with attention_form(FUSED):
         found = encoder(x, **ROWS["padded"])
         assert encoder(x, **ROWS["padded"], every_layer=False).attentions == ()
-    assert [tuple(p.shape) for p in found.attentions] == 3 * [(B, 2, T, T)]
+    assert [tuple(p.shape) for p in found.attentions] == LAYERS * [(B, 2, T, T)]
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="Only JAX calls cuDNN")
@@ -132,7 +136,7 @@ def test_operations_of_cudnn(rows, depth, monkeypatch):
     lowered = jax.jit(jax.grad(loss)).trace(values).lower(lowering_platforms=("cuda",))
     text = lowered.as_text()
     name = "ScaleBiasSoftmax" if rows == "packed" else "Softmax"
-    number = 3 if depth == "unrolled" else 1
+    number = LAYERS if depth == "unrolled" else 1
     forward = 2 if depth == "loop_remat" else number  # once more, going back
     assert text.count("@__cudnn$") == forward + number
     assert text.count(f"@__cudnn$fmha{name}(") == forward

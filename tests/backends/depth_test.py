@@ -12,9 +12,9 @@ from tests.backends.differentiate import assert_close, value_and_gradients
 from tests.tiny import tiny_config
 
 B, T, E = 2, 7, 6
-LOOPS = ("loop", "loop_remat")
-# Their weights are shared by groups of inner blocks, not by all.
-GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2}
+# Their weights are shared by groups, or by groups of inner blocks, not by all.
+GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 2}
+INNER = {"num_hidden_layers": 2, "inner_group_num": 2}
 # And layers have weights of their own.
 OWN = {"depth_rank": 2, "depth_embedding": True}
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
@@ -51,21 +51,19 @@ def train(encoder, form, reads=False):
 
 def test_groups_in_float32():
     right = train(make(**GROUPS, **OWN), "unrolled")
-    for form in LOOPS:
-        assert_close(train(make(**GROUPS, **OWN), form), right, 2e-6, 1e-5)
+    assert_close(train(make(**GROUPS, **OWN), "loop_remat"), right, 2e-6, 1e-5)
 
 
 def test_readers_are_outside_of_the_loop():
-    right = train(make(), "unrolled", reads=True)
+    right = train(make(**INNER), "unrolled", reads=True)
     assert right[0].shape == (B, 1, 12)
-    for form in LOOPS:
-        assert_close(train(make(), form, reads=True), right, 2e-6, 1e-5)
+    found = train(make(**INNER), "loop_remat", reads=True)
+    assert_close(found, right, 2e-6, 1e-5)
 
 
 def test_bfloat16():
-    right = train(make("mixed_bfloat16"), "unrolled")
-    for form in LOOPS:
-        assert_close(train(make("mixed_bfloat16"), form), right, 0.02, 0.02)
+    one, right = (train(make("mixed_bfloat16"), x) for x in ("loop", "unrolled"))
+    assert_close(one, right, 0.02, 0.02)
 
 
 @pytest.mark.parametrize("recompute", [False, True])

@@ -1,8 +1,9 @@
-"""Writes models of every head with one backend, and reads them with another.
+"""Writes with one backend what another must compute and read.
 
 python tests/backends/exchange.py write|read FOLDER
 """
 
+import contextlib
 import pathlib
 import sys
 
@@ -14,8 +15,16 @@ from albert_tf.heads import all_rows
 from tests.models.base_test import assert_equal_outputs, flat, make_inputs, make_model
 from tests.tiny import SPIECE
 
+BACKEND = keras.backend.backend()
 TEXTS = ["The cat sat.", "A dog ran away from the cat!", "", "One more"]
 LABELS = ["no", "yes"]
+# Two examples and padding in a row.
+PACKED = {
+    "token_ids": [[2, 9, 30, 2, 8, 17, 0]],
+    "pack_ids": [[1, 1, 1, 2, 2, 2, 0]],
+    "position_ids": [[0, 1, 2, 0, 1, 2, 0]],
+    "cls_positions": [[0, 3]],
+}
 
 
 def inputs_of(head: str | None) -> dict[str, np.ndarray]:
@@ -24,6 +33,15 @@ def inputs_of(head: str | None) -> dict[str, np.ndarray]:
     if head == "beam_question_answering":  # the same spans, whatever the last digits
         inputs["start_positions"] = np.array([1, 3], "int32")
     return inputs
+
+
+def outputs_of(head: str | None, model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns what a model computes; the encoder alone for packed rows, too."""
+    found = flat(model(inputs_of(head)))
+    if head is None:
+        packed = {name: np.array(value, "int32") for name, value in PACKED.items()}
+        found |= {f"packed_{k}": v for k, v in flat(model(packed)).items()}
+    return found
 
 
 def make_classifier() -> keras.Model:
@@ -35,12 +53,94 @@ def make_classifier() -> keras.Model:
     return model
 
 
-def write(folder: pathlib.Path) -> None:
-    """Writes models in every format, and what they compute."""
+def updates(name: str, scaled: bool) -> list[np.ndarray]:
+    """Returns weights, and what is kept with them, after updates by an optimizer.
+
+    Args:
+        name: str. Its name.
+        scaled: bool. Whether losses are scaled and weights averaged, instead of
+            gradients clipped. One of the gradients is infinite then.
+    """
+    rng = np.random.default_rng(4)
+    values = [rng.normal(size=(5, 3)).astype("float32"), np.ones(3, "float32")]
+    variables = [
+        keras.Variable(value, name=own)
+        for value, own in zip(values, ("kernel", "bias"), strict=True)
+    ]
+    steps = {"learning_rate": 0.1, "num_train_steps": 7, "num_warmup_steps": 2}
+    ways = {"ema_decay": 0.9 * scaled, "clip_norm": 1.0 - scaled}
+    optimizer = albert_tf.create_optimizer(name, **steps, **ways)
+    if scaled:
+        optimizer.scale_losses()
+    optimizer.build(variables)
+    for step in range(3):
+        grads = [rng.normal(size=v.shape).astype("float32") for v in values]
+        if scaled and step == 1:
+            grads[0][0, 0] = np.inf
+        grads = [optimizer.scale_loss(keras.ops.convert_to_tensor(g)) for g in grads]
+        with _no_gradients():
+            _apply(optimizer, grads, variables)
+    if scaled:
+        variables += [optimizer.slot(v, "average") for v in variables]
+        counts = [*optimizer.loss_scale.describe().values(), optimizer.iterations]
+        assert [int(x) for x in counts] == [2**14, 1, 3]
+    return [keras.ops.convert_to_numpy(v) for v in variables]
+
+
+def _no_gradients() -> contextlib.AbstractContextManager:
+    if BACKEND != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
+def _apply(optimizer, grads, variables):
+    if BACKEND != "jax" or not optimizer.loss_scale:
+        return optimizer.apply(grads, variables)
+    import jax
+
+    # As a compiled step does.
+    state = [[v.value for v in x] for x in (optimizer.variables, variables)]
+    found = jax.jit(optimizer.stateless_apply)(state[0], grads, state[1])
+    for variable, value in zip(
+        [*variables, *optimizer.variables], sum(found, []), strict=True
+    ):
+        variable.assign(value)
+
+
+def all_updates() -> dict[str, np.ndarray]:
+    """Returns the results of both optimizers, in both ways."""
+    return {
+        f"{name} {scaled} {number}": value
+        for name in ("lamb", "adamw")
+        for scaled in (False, True)
+        for number, value in enumerate(updates(name, scaled))
+    }
+
+
+def write_values(folder: pathlib.Path) -> None:
+    """Writes a model of every head, what it computes, and updates of optimizers."""
     for row in all_rows():
         model = make_model(row.name)
         model.save(folder / f"{row.name}.keras")
-        np.savez(folder / f"{row.name}.npz", **flat(model(inputs_of(row.name))))
+        np.savez(folder / f"{row.name}.npz", **outputs_of(row.name, model))
+    np.savez(folder / "updates.npz", **all_updates())
+
+
+def read_values(folder: pathlib.Path) -> None:
+    """Asserts that the models and optimizers compute the same here."""
+    for row in all_rows():
+        model = keras.models.load_model(folder / f"{row.name}.keras")
+        with np.load(folder / f"{row.name}.npz") as expected:
+            found = outputs_of(row.name, model)
+            assert_equal_outputs(found, dict(expected), atol=1e-5)
+    with np.load(folder / "updates.npz") as expected:
+        assert_equal_outputs(all_updates(), dict(expected), atol=1e-6)
+
+
+def write_texts(folder: pathlib.Path) -> None:
+    """Writes a model that reads texts in every format, and what it answers."""
     model = make_classifier()
     optimizer = albert_tf.create_optimizer(
         "adamw", learning_rate=1e-2, num_train_steps=20
@@ -60,13 +160,8 @@ def answers(folder: pathlib.Path) -> list[float]:
     return [answer["score"] for answer in classify(TEXTS)]
 
 
-def read(folder: pathlib.Path) -> None:
-    """Asserts that the models compute the same here."""
-    for row in all_rows():
-        model = keras.models.load_model(folder / f"{row.name}.keras")
-        with np.load(folder / f"{row.name}.npz") as expected:
-            found = model(inputs_of(row.name))
-            assert_equal_outputs(found, dict(expected), atol=1e-5)
+def read_texts(folder: pathlib.Path) -> None:
+    """Asserts that the model for texts answers the same here, and learns."""
     expected, scores = np.load(folder / "texts.npz").values()
     np.testing.assert_allclose(answers(folder), scores, atol=1e-5)
     for name in ("albert_tf", "huggingface", "texts.keras"):
@@ -76,10 +171,15 @@ def read(folder: pathlib.Path) -> None:
     # Goes on with the moments of the optimizer.
     model = keras.saving.load_model(folder / "texts.keras")
     assert model.optimizer.iterations == 2
-    assert model.jit_compile == (keras.backend.backend() == "jax")
+    assert model.jit_compile == (BACKEND == "jax")
     model.fit(TEXTS, np.array([0, 1, 0, 1]), batch_size=2, verbose=0)
     assert model.optimizer.iterations == 4
 
 
 if __name__ == "__main__":
-    {"write": write, "read": read}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    folder = pathlib.Path(sys.argv[2])
+    if sys.argv[1] == "write":
+        write_values(folder)
+        write_texts(folder)
+    else:
+        read_texts(folder)

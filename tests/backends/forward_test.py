@@ -15,7 +15,7 @@ from albert_tf.inference.forward import compile_head
 from tests import exits
 from tests.tiny import SPIECE, make_model
 
-ROWS = 11
+ROWS = 5
 
 
 def make_batch(rows):
@@ -40,7 +40,7 @@ def count_calls(monkeypatch, model):
 
 
 def test_few_programs_serve_any_number_of_rows(monkeypatch):
-    model = make_model("text_classifier")
+    model = make_model("text_classifier", num_hidden_layers=1)
     expected = keras.ops.convert_to_numpy(model(make_batch(ROWS)))
     forward = compile_head(model, "text_classifier")
     calls = count_calls(monkeypatch, model)
@@ -48,10 +48,11 @@ def test_few_programs_serve_any_number_of_rows(monkeypatch):
     for count in counts:
         found = forward(make_batch(count))
         np.testing.assert_allclose(found, expected[:count], atol=1e-5)
-    # JAX calls it to compile: 1, 2, 4, 8 and 16 rows.
-    programs = {"jax": 5}.get(keras.backend.backend(), len(counts))
+    # JAX calls it to compile: 1, 2, 4 and 8 rows.
+    programs = {"jax": 4}.get(keras.backend.backend(), len(counts))
     assert len(calls) == programs
-    model.set_weights(make_model("text_classifier", seed=7).get_weights())
+    other = make_model("text_classifier", seed=7, num_hidden_layers=1)
+    model.set_weights(other.get_weights())
     trained = forward(make_batch(ROWS))
     assert len(calls) == programs + (keras.backend.backend() != "jax")
     other = keras.ops.convert_to_numpy(model(make_batch(ROWS)))

@@ -37,6 +37,8 @@ QUICK_JAX := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
   XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
 # Training on JAX, whatever the backend of Keras is.
 ENGINE_TESTS = tests/training/jax tests/layers tests/benchmarks
+# All of them, unless runtimes are asked elsewhere.
+PEER_TESTS =
 # $(call pytest,environment,name,marks): a worker for each of JOBS, a file at a time.
 # The seconds of every test are kept in .build/seconds/NAME.xml. A worker that dies ends
 # the run, which would otherwise wait for ever for the other tests of its file.
@@ -89,7 +91,7 @@ test-broad: $(VENV)/.installed-peers
 	$(call pytest,$(VENV),broad,broad)
 
 test-peers: $(VENV)/.installed-peers
-	$(call pytest,$(VENV),peers,(peers or runtimes) and not broad)
+	$(call pytest,$(VENV),peers,(peers or runtimes) and not broad) $(PEER_TESTS)
 
 test-backends: $(VENV)/.installed-backends
 	$(BIN)/python -c "import jax, torch"  # where one is missing, tests are skipped
@@ -114,8 +116,9 @@ test-all:
 	$(MAKE) -j 3 install-all $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(MAKE) $(PLAN_VENV)/.installed lint
 	$(MAKE) -j $(JOBS) --output-sync=target short-docs test-backends test-plan \
-	  test-beam JOBS=1 ENGINE_TESTS=
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan)
+	  test-beam test-peers JOBS=1 ENGINE_TESTS= PEER_TESTS=tests/peers
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call pytest,$(VENV),all,not broad and not plan) \
+	  --ignore=tests/peers
 	$(BIN)/python -m tests.seconds
 
 short-demo:

@@ -1,8 +1,7 @@
 """The step that is compiled: its operations, and real compilations for TPUs."""
 
 import dataclasses
-import importlib.util
-import json
+import sys
 
 import pytest
 
@@ -11,26 +10,34 @@ from albert_tf.planning.plan_settings import pretraining
 from albert_tf.planning.topologies import find_topology
 from tests.tiny import CONFIG
 
-needs_jax = pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="needs albert_tf[plan]"
-)
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="needs albert_tf[plan]"
-)
+pytestmark = [pytest.mark.slow, pytest.mark.plan]
+pytest.importorskip("jax", reason="needs albert_tf[plan]")
+pytest.importorskip("libtpu", reason="needs albert_tf[plan]")
 CONFIG = CONFIG.replace(num_hidden_layers=3, max_position_embeddings=32)
 ROWS, LENGTH, MASKED = 8, 32, 5
-COUNT = """
-import json, sys, jax, numpy as np
+# All in one process, which imports JAX once. Programs for CPUs have one device, or two.
+PROGRAM = """
+import io, json, pathlib, sys
+import jax, numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.planning import program
 from albert_tf.training.pretrain_settings import PretrainSettings
-settings, config, forms = json.loads(sys.argv[1])
-mesh = jax.sharding.Mesh(np.array(jax.devices()), ("batch",))
-for depth, parts in forms:
-    made = program.make_update(PretrainSettings(**settings),
-        AlbertConfig.from_dict(config), mesh, depth, parts)
+path, answers = pathlib.Path(sys.argv[1]), {}
+for name, request in json.load(sys.stdin).items():
+    if "topology" in request:
+        folder = path.parent / name
+        folder.mkdir()
+        sys.argv[1], sys.stdin = str(folder / "a"), io.StringIO(json.dumps(request))
+        program.main()
+        answers[name] = json.loads((folder / "a").read_text())
+        continue
+    devices = np.array(jax.devices()[:request["devices"]])
+    made = program.make_update(PretrainSettings(**request["settings"]),
+        AlbertConfig.from_dict(request["config"]), jax.sharding.Mesh(devices,
+        ("batch",)), request["depth"], request["parts"])
     jaxpr = jax.make_jaxpr(made[0])(made[0].state_specs(), made[1]).jaxpr
-    print(program.count_flops(jaxpr))
+    answers[name] = program.count_flops(jaxpr)
+path.write_text(json.dumps(answers))
 """
 
 
@@ -57,48 +64,52 @@ def operations(rows: int) -> tuple[int, int]:
     return 3 * (encoder + heads) + 2 * segments, encoder - projection
 
 
-@pytest.mark.plan
-@needs_jax
-def test_operations_are_those_of_the_formula(run_python):
-    forms = [("unrolled", 1), ("loop", 4), ("loop_remat", 2)]
-    given = json.dumps([settings_of(), CONFIG.to_dict(), forms])
-    cpus = {"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
-    two = "--xla_force_host_platform_device_count=2"
-    counted = []
-    for flags in ("", two):
-        done = run_python("-c", COUNT, given, XLA_FLAGS=flags, **cpus)
-        assert done.returncode == 0, done.stderr[-3000:]
-        counted.append([int(line) for line in done.stdout.split()])
-    once, again = operations(ROWS)
-    assert counted[0] == [once, once, once + again]
-    assert counted[1] == [count // 2 for count in counted[0]]  # of one chip of two
+def request(depth="loop_remat", parts=2, *, train_batch_size=ROWS, **changes):
+    """Returns a request for a step; without a topology, for so many CPUs."""
+    where = {k: changes.pop(k) for k in ("topology", "devices") if k in changes}
+    settings = settings_of(train_batch_size=train_batch_size, **changes)
+    given = {"settings": settings, "config": CONFIG.to_dict(), **where}
+    return {**given, "depth": depth, "parts": parts}
 
 
-def request(topology, depth="loop_remat", parts=2, **changes):
+def request_tpu(topology, *form, rows=4, **changes):
+    given = {"topology": topology, "precision": "bfloat16", **changes}
     chips = find_topology(topology).num_devices
-    given = {"precision": "bfloat16", "train_batch_size": 4 * chips, **changes}
-    return {
-        "settings": settings_of(**given),
-        "config": CONFIG.to_dict(),
-        "topology": topology,
-        "depth": depth,
-        "parts": parts,
-    }
+    return request(*form, train_batch_size=rows * chips, **given)
 
 
-@pytest.mark.slow
-@pytest.mark.plan
-@needs_jax
-@needs_libtpu
+FORMS = [("unrolled", 1), ("loop", 4), ("loop_remat", 2)]
+OTHERS = ("v4-8", "v6e-4")
+TINY = {"v5e-4": True, "v5p-8": False, "tpu7x-8": False}
+REQUESTS = {
+    **{form[0]: request(*form, devices=1) for form in FORMS},
+    "divided": request(devices=2),
+    **{name: request_tpu(name, shard_optimizer=way) for name, way in TINY.items()},
+    "too large": request_tpu("v5e-4", "loop", 1, rows=2**19),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The answers to all requests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+        return compile_step(REQUESTS, (sys.executable, "-P", "-c", PROGRAM))
+
+
+def test_operations_are_those_of_the_formula(compiled):
+    found = [compiled[name] for name in ("unrolled", "loop", "loop_remat", "divided")]
+    once, again = operations(ROWS)
+    whole = once + again
+    assert found == [once, once, whole, whole // 2]  # of one chip of two
+
+
 @pytest.mark.parametrize(
-    ("topology", "shard_optimizer"),
-    [
-        *(("v5e-4", True), ("v5p-8", False), ("tpu7x-8", False)),
-        *(pytest.param(n, False, marks=pytest.mark.broad) for n in ("v4-8", "v6e-4")),
-    ],
+    "topology", [*TINY, *(pytest.param(n, marks=pytest.mark.broad) for n in OTHERS)]
 )
-def test_a_tiny_step_is_compiled_for_a_tpu(topology, shard_optimizer):
-    found = compile_step(request(topology, shard_optimizer=shard_optimizer))
+def test_a_tiny_step_is_compiled_for_a_tpu(compiled, topology):
+    found = compiled.get(topology) or compile_step(request_tpu(topology))
+    shard_optimizer = TINY.get(topology, False)
     state = 3 * 4 * CONFIG.num_parameters("pretraining")
     # Of slots that are divided, most of the state, every device has a part.
     least, most = (1 / 3, 1) if shard_optimizer else (1, 2)
@@ -116,10 +127,6 @@ def test_a_tiny_step_is_compiled_for_a_tpu(topology, shard_optimizer):
     assert ("all-gather" in kinds) == shard_optimizer
 
 
-@pytest.mark.slow
-@pytest.mark.plan
-@needs_jax
-@needs_libtpu
-def test_what_is_too_large_says_what_it_needs():
-    found = compile_step(request("v5e-4", "loop", 1, train_batch_size=4 * 2**19))
+def test_what_is_too_large_says_what_it_needs(compiled):
+    found = compiled["too large"]
     assert found.keys() == {"needed"} and found["needed"] > 15.75 * 2**30

@@ -3,8 +3,6 @@
 import json
 import math
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -299,40 +297,6 @@ def test_another_dtype_is_left_to_keras(classify, tokenizer, export_one):
     got = tf.saved_model.load(made).signatures["serving_default"](text=["a cat"])
     expected = Classifier(model, tokenizer, heads.LABELS).logits(["a cat"])
     np.testing.assert_allclose(got["logits"], expected, atol=0.02)
-
-
-_CLEAN_PROCESS = """
-import json, sys
-import tensorflow as tf
-import tensorflow_text
-before = set(sys.modules)
-loaded = tf.saved_model.load(sys.argv[1])
-got = loaded.signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
-names = {name.split(".")[0] for name in set(sys.modules) - before}
-ours = {"albert_tf", "keras", "keras_hub", "sentencepiece"}
-print(json.dumps({
-    "logits": got["logits"].numpy().tolist(),
-    "labels": [label.decode() for label in got["label"].numpy()],
-    "imported": sorted(names & ours | {"albert_tf"} & set(sys.modules)),
-}))
-"""
-
-
-@pytest.mark.broad
-def test_clean_process(folder, classify, tmp_path):
-    """Neither this package nor Keras is needed, nor in the C library (c_api_test)."""
-    result = subprocess.run(
-        [sys.executable, "-c", _CLEAN_PROCESS, folder, json.dumps(TEXTS)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    got = json.loads(result.stdout)
-    np.testing.assert_allclose(got["logits"], classify.logits(TEXTS), atol=1e-5)
-    assert got["labels"] == [row["label"] for row in classify(TEXTS)]
-    assert got["imported"] == []
 
 
 def test_an_encoder_alone(tokenizer):

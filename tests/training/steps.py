@@ -138,7 +138,6 @@ def train(
     calls=(1,) * 6,
     packing=False,
     pairs=True,
-    on_tpu=False,
     records_masks=False,
     answers=False,
     undivided=False,
@@ -148,7 +147,6 @@ def train(
 
     Args:
         calls: list. Numbers of steps in each call.
-        on_tpu: bool. Whether everything that a replica does is compiled, as on a TPU.
         answers: bool. Whether the trained model is evaluated and answers, too.
         undivided: bool. Whether to differentiate the first batch as a whole, too.
         **options: Arguments of `make_step`.
@@ -163,16 +161,7 @@ def train(
     found["scales"] = []
     if undivided:
         found["undivided"] = _norm_of_a_batch(step, rows, options)
-    if on_tpu:
-        replica = step._replica_step
-        compiled = tf.function(
-            lambda batch: step.strategy.run(replica, (batch,)), jit_compile=True
-        )
     for count in calls:
-        if on_tpu:
-            found["rates"].append(float(step.optimizer.learning_rate))
-            compiled(next(iterator))
-            continue
         sums = step.train(iterator, count, sums)
         found["rates"].append(float(sums["learning_rate"]))
         found["losses"] += sums["losses"].tolist()
@@ -182,10 +171,9 @@ def train(
         found["scales"] += [*sums.get("loss_scales", ())]
         found["skipped"].append(sums.get("skipped_steps", -1))
     found |= {f"masks/{replica}": seen for replica, seen in masks.items()}
-    if not on_tpu:
-        found |= {f"sum/{k}": float(sums[k]) for k in step.sum_names}
-        found |= {f"ratio/{k}": v for k, v in sums.get("trust_ratios", {}).items()}
-        found |= _left(step, first)
+    found |= {f"sum/{k}": float(sums[k]) for k in step.sum_names}
+    found |= {f"ratio/{k}": v for k, v in sums.get("trust_ratios", {}).items()}
+    found |= _left(step, first)
     if answers:
         found |= _answers(step, iterator, rows)
     return {**found, **values_of(step)}

@@ -158,7 +158,8 @@ def test_fine_tuning_is_that_of_tensorflow(
         given |= {"distribution": "mirrored", "num_devices": devices}
     execute("finetune", on_jax({**given, "output_dir": str(tmp_path / "jax")}))
     assert_close(tmp_path / "tensorflow", tmp_path / "jax")
-    again = on_jax({**given, "output_dir": str(tmp_path / "again")})
-    execute("finetune", again, "best weights")
-    execute("finetune", again)
-    assert_same_run(tmp_path / "jax", tmp_path / "again")
+    if devices == 1:  # else as above, where a run is killed
+        again = on_jax({**given, "output_dir": str(tmp_path / "again")})
+        execute("finetune", again, "best weights")
+        execute("finetune", again)
+        assert_same_run(tmp_path / "jax", tmp_path / "again")

@@ -23,54 +23,39 @@ SAME = {"fused micro-batches": {"fuse": True, "accumulation": 4}}
 SAME["a loop, two replicas"] = LOOP
 FLAT = {"config": {"num_hidden_layers": 1}}  # traced in half the time
 SLOWLY = {"name": "adamw", "optimizer": {"learning_rate": 3e-3}, "draws": True}
-VECTORS, LAYERS = ({**SLOWLY, "learns": name} for name in ("vectors", "layers"))
-VECTORS |= {"calls": [30], **FLAT}
+# `jax/step_test.py` has a loss of every layer, in parts and divided.
+VECTORS = {**SLOWLY, "learns": "vectors", "calls": [30], **FLAT}
 OF_VECTORS = {
     "vectors, two replicas": {**VECTORS, "kind": "mirrored"},
     "vectors, compiled": {**VECTORS, "accumulation": 2, "jit_compile": True},
-    "layers, divided": {**LAYERS, **TWO},
 }
 HALF = {"precision": "mixed_float16", "calls": [40], **FLAT}
 HALF["optimizer"] = {"learning_rate": 0.03, "num_train_steps": 40}
 OVERFLOW = {**HALF, "loss_scale": 2.0**22}
 DROPOUT = {"dropout": 0.3, "name": "adamw", **FLAT}
-DROPPED = {**VECTORS, **TWO, "dropout": 0.3}
+DROPPED = {**VECTORS, **TWO, "dropout": 0.3, "calls": [3], "undivided": True}
+DROPPED["optimizer"] = {**SLOWLY["optimizer"], "clip_norm": 0}
 HALF_VECTORS = {**VECTORS, "precision": "mixed_float16", "accumulation": 4}
 CASES = (
     SAME
     | OF_VECTORS
     | {
         "vectors": VECTORS,
-        "layers": LAYERS,
-        "vectors, dropout": {**DROPPED, "calls": [3], "undivided": True},
+        "vectors, dropout": DROPPED,
         "vectors, float16": HALF_VECTORS,
         "one device": {},
         "no pairs": {"pairs": False, "accumulation": 2, "name": "adamw", **FLAT},
         "dropout": DROPOUT,
         "dropout, joined": {**DROPOUT, "calls": [2, 1, 3]},
-        "not clipped": {
-            **{"calls": [1], "name": "adamw", "optimizer": {"clip_norm": 0}, **FLAT}
-        },
         "masks": {
             **{**DROPOUT, "config": {}, "kind": "mirrored"},
             **{"calls": [1], "records_masks": True},
         },
         "float32": {**HALF, "precision": "float32"},
         "float16": HALF,
-        "overflow": {**OVERFLOW, "calls": [1, 6, 33]},
-        "overflow, two replicas": {**OVERFLOW, "kind": "mirrored"},
+        "overflow": {**OVERFLOW, "calls": [1, 6, 33], "kind": "mirrored"},
     }
 )
-SCHEDULES = ("linear", "cosine", "trapezoid")
-BROAD = {
-    f"{schedule}, {way}": {"optimizer": {"learning_rate_schedule": schedule}, **options}
-    for schedule in SCHEDULES
-    for way, options in {
-        "one device": {},
-        "two replicas": TWO,
-        "compiled": {"on_tpu": True},
-    }.items()
-}
 COMPILED = {
     name: {**options, **LOOP, "jit_compile": True}
     for name, options in {"one device": {}, "float16": HALF}.items()
@@ -95,19 +80,6 @@ def largest_difference(a, b):
         for name in a
         if name.startswith(("weight/", "average/")) and not name.endswith("key/bias")
     )
-
-
-@pytest.mark.broad
-def test_every_schedule_trains_the_same_everywhere(run_forked, tmp_path):
-    found = run_cases(run_forked, tmp_path, BROAD)
-    for schedule in SCHEDULES:
-        one = found[f"{schedule}, one device"]
-        for way in ("two replicas", "compiled"):
-            other = found[f"{schedule}, {way}"]
-            assert largest_difference(one, other) < 5e-5, (schedule, way)
-            assert other["rates"].tolist() == one["rates"].tolist()
-        # Only the trapezoid stays at the peak.
-        assert (one["rates"][-1] == one["rates"][2]) == (schedule == "trapezoid")
 
 
 @pytest.mark.broad
@@ -154,7 +126,7 @@ def test_same_training(runs, case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OF_VECTORS)
 def test_vectors_are_compared_across_replicas_and_micro_batches(runs, case):
-    one, other = runs[case.partition(",")[0]], runs[case]
+    one, other = runs["vectors"], runs[case]
     assert largest_difference(one, other) < 5e-5
     assert has_learned(one) and 0 < one["sum/count"] == other["sum/count"]
     for name in ("losses", "norms", *(n for n in one if n.startswith("sum/"))):
@@ -165,6 +137,7 @@ def test_vectors_are_compared_across_replicas_and_micro_batches(runs, case):
 @pytest.mark.slow
 def test_micro_batches_drop_the_same_twice(runs):
     found = runs["vectors, dropout"]
+    # The norm is measured without clipping too.
     assert found["norms"][0] == pytest.approx(float(found["undivided"]), rel=1e-5)
     half, whole = runs["vectors, float16"], runs["vectors"]
     assert set(half["scales"]) == {2.0**15} and half["skipped"] == 0
@@ -211,12 +184,11 @@ def test_steps_that_overflow_are_skipped_until_the_scale_fits(runs):
     scales = 2.0 ** (22 - np.array([0, *skipped[:-1]]))
     assert over["scales"].tolist() == scales.tolist()
     # The first updates are missing.
-    assert over["losses"][0] == half["losses"][0]
+    assert over["losses"][0] == pytest.approx(half["losses"][0], abs=1e-4)
     last, begun = over["losses"][-5:].mean(), over["losses"][:5].mean()
     assert half["losses"][-5:].mean() < last < begun  # of all batches
+    # Both replicas have been compared by `train`.
     assert np.isfinite(over["losses"]).all()
-    # The replicas have been compared by `train`.
-    assert 3 < runs["overflow, two replicas"]["skipped"] < 8
 
 
 @pytest.mark.slow
@@ -235,11 +207,7 @@ def test_replicas_have_their_own_dropout_masks(runs):
 @pytest.mark.slow
 def test_what_a_step_says(runs):
     one = runs["one device"]
-    # The norm is measured without clipping too.
-    assert one["norms"][0] > 0.5
-    found, clipped = (runs[name]["norms"] for name in ("not clipped", "float32"))
-    assert clipped[0] > 0.5
-    assert found == [pytest.approx(clipped[0], rel=1e-4)]
+    assert one["norms"][0] > 0.5  # of which the rest is clipped
     # Warm-up in two steps, then, counted from 0, a linear decay in 20 from 0.05.
     assert one["rates"][0] == 0 and one["rates"][5] == pytest.approx(0.05 * 15 / 20)
     names, ratios = (

@@ -1,7 +1,6 @@
 """An exported model that stops early answers as in Python, and refuses bad depths."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -9,9 +8,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import manifest, warmup
+from albert_tf.export import warmup
 from albert_tf.export.export_settings import ExportSettings
 from albert_tf.export.saved_model import export_saved_model, find_exits, read_exits
 from albert_tf.export.signatures import make_signatures
@@ -20,7 +18,7 @@ from albert_tf.inference.classifier import Classifier
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.tensorflow import fast_forward
 from tests import exits
-from tests.export import c_api, heads
+from tests.export import heads
 
 TEXTS = ["I loved it!", "", "a\0b", "The 1990, café's " * 30, "x", "y z"]
 BYTES = np.array([text.encode() for text in TEXTS], object)
@@ -36,57 +34,6 @@ def curve(path, weights):
     path.write_text(json.dumps({"weights": weights, "points": []}))
     path.with_suffix(".png").write_bytes(b"picture")
     return str(path)
-
-
-@pytest.fixture(scope="module")
-def folder(model, tokenizer, tmp_path_factory):
-    base = tmp_path_factory.mktemp("served")
-    file = curve(base / "exits.json", from_model(model).digest())
-    assert find_exits(str(base)) == file
-    return export_saved_model(
-        model,
-        base / "films",
-        tokenizer=tokenizer,
-        exit="patience:1",
-        exits_curve=file,
-        version=1,
-        warmup_batch_sizes=(),
-    )
-
-
-@pytest.mark.broad
-@pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
-def test_in_the_c_library(folder, model, tokenizer):
-    """The answers are Python's; a bad depth is refused, and no more."""
-    requests = [
-        ("elastic", {"text": BYTES[:3], "num_layers": np.array(layers, kind)})
-        for layers, kind in (
-            *(([n, 1, 1], np.int32) for n in (0, 99)),
-            ([[1, 1, 1]], np.int32),
-            ([1], np.int32),
-            ([1.5, 2, 1], np.float32),
-            ([1, 4, 3], np.int32),
-        )
-    ]
-    requests.append(("serving_default", {"text": BYTES}))
-    (*refused, elastic, default), _, imported = c_api.ask(folder, requests)
-    assert not imported
-    assert all(error.code == c_api.INVALID_ARGUMENT for error in refused)
-    for error in refused[:2]:
-        assert "num_layers: from 1 to 4, received" in str(error)
-    every = exits.every_logit(model, TextInputs(tokenizer, 24)(tf.constant(TEXTS)))
-    expected = every[[0, 1, 2], [0, 3, 2]]
-    np.testing.assert_allclose(elastic["logits"], expected, rtol=1e-5, atol=1e-5)
-    assert elastic["num_layers"].tolist() == [1, 4, 3]
-    classify = Classifier(model, tokenizer, exit="patience:1")
-    np.testing.assert_allclose(default["logits"], classify.logits(TEXTS), atol=1e-5)
-    assert default["num_layers"].tolist() == classify.num_layers(TEXTS).tolist()
-    content = manifest.verify(folder)
-    assert content["exit"] == "patience:1" and content["forward"] == "fast"
-    names = {"text": "string [None]", "num_layers": "int32 [None]"}
-    assert content["signatures"]["elastic"] == names
-    assert content["exits"]["points"] == []
-    assert "assets.extra/exits.png" in content["files"]
 
 
 def test_measurements_of_other_weights(model, tmp_path, caplog):

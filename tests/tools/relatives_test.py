@@ -1,7 +1,6 @@
 """RoBERTa, ELECTRA and BERT through the commands: Python answers as a SavedModel."""
 
 import functools
-import json
 
 import numpy as np
 import pytest
@@ -10,15 +9,12 @@ import tensorflow_text  # noqa: F401  (registers the operations)
 
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.inference.classifier import Classifier
-from albert_tf.inference.embedder import Embedder
-from albert_tf.inference.fill_mask import FillMask
-from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.inference.question_answerer import QuestionAnswerer
-from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.text import inputs
 from albert_tf.text.byte_bpe import ByteBPETokenizer, train
 from albert_tf.text.wordpiece import WordPieceTokenizer
 from tests.commands import run_command
+from tests.export import heads
 from tests.text import kinds
 from tests.tiny import make_model
 from tests.training.runs import family as examples
@@ -27,12 +23,10 @@ from tests.training.runs import family as examples
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SIZES = {"max_position_embeddings": 64, "sharing": "none", "hidden_act": "gelu"}
 SIZES["num_hidden_layers"] = 1
-BERT = {**SIZES, "vocab_size": 1000}
 ROBERTA = {"type_vocab_size": 1, "position_offset": 2, "layer_norm_eps": 1e-5}
 FAMILIES = {
-    "roberta": {**SIZES, **ROBERTA, "vocab_size": 600},
-    "electra": {**BERT, "embedding_size": 6},
-    "bert": {**BERT, "embedding_size": 12},
+    "roberta": {**SIZES, **ROBERTA, "embedding_size": 12},
+    "electra": {**SIZES, "embedding_size": 6},
 }
 TEXTS = ["Élodie went to Zürich Street.", "", "1,204 boats  in the café\u0301 ½ 😀"]
 PAIRS = ["The wind came from the south-west. " * 9, "noon", "a band \n of the village"]
@@ -45,22 +39,13 @@ def tokenizer_of(name):
     return WordPieceTokenizer(kinds.WORDPIECE_FILE)
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
+def save_start(folder, name, head):
     """Returns the folder that a family's fine-tuning starts from, in its own format."""
-
-    @functools.cache
-    def make(name, head="masked_lm"):
-        folder = tmp_path_factory.mktemp(name) / head
-        sizes = {**FAMILIES[name], "family": name}
-        sizes["vocab_size"] = tokenizer_of(name).vocab_size
-        sizes.setdefault("embedding_size", 12)
-        tokenizer = tokenizer_of(name)
-        model = make_model(head, **sizes)
-        save_pretrained(model, folder, format="huggingface", tokenizer=tokenizer)
-        return folder
-
-    return make
+    tokenizer = tokenizer_of(name)
+    sizes = {**FAMILIES[name], "family": name, "vocab_size": tokenizer.vocab_size}
+    model = make_model(head, **sizes)
+    save_pretrained(model, folder, format="huggingface", tokenizer=tokenizer)
+    return folder
 
 
 def run(verb, **flags):
@@ -70,93 +55,43 @@ def run(verb, **flags):
 
 
 def plain(value):
-    """Returns a NumPy value as JSON has it."""
-    if isinstance(value, np.ndarray):
-        return [plain(item) for item in value]
-    return value.decode() if isinstance(value, bytes) else value
+    """Returns a tensor as JSON has it."""
+    values = value.numpy().tolist()
+    return [x.decode() if isinstance(x, bytes) else x for x in values]
 
 
-def served_answers(folder, tmp_path, signature="serving_default", **columns):
-    """Returns the answers of the exported model, a dict for each row."""
-    if not (tmp_path / "served").exists():
-        given = {"output_dir": tmp_path / "served", "warmup_batch_sizes": ""}
-        run("export", model=folder, **given)
-    served = tf.saved_model.load(str(tmp_path / "served"))
-    columns = {name: tf.constant(values) for name, values in columns.items()}
-    found = served.signatures[signature](**columns)
-    arrays = {name: plain(value.numpy()) for name, value in found.items()}
-    count = len(next(iter(columns.values())))
-    return [{k: v[i] for k, v in arrays.items()} for i in range(count)]
+def check_texts(model):
+    classify = Classifier.from_pretrained(model)
+    pair = heads.functions_of(classify, classify.max_seq_length)["pair"]
+    found = pair(tf.constant(TEXTS), tf.constant(PAIRS))
+    expected = classify(TEXTS, PAIRS)
+    assert plain(found["label"]) == [want["label"] for want in expected]
+    scores = found["probabilities"].numpy().max(-1)
+    assert scores == pytest.approx([want["score"] for want in expected], abs=1e-6)
 
 
-def check_texts(model, tmp_path):
-    rows = served_answers(model, tmp_path, "pair", text=TEXTS, text_pair=PAIRS)
-    expected = Classifier.from_pretrained(model)(TEXTS, PAIRS)
-    for row, want in zip(rows, expected, strict=True):
-        assert row["label"] == want["label"]
-        assert max(row["probabilities"]) == pytest.approx(want["score"], abs=1e-6)
-
-
-def check_words(model, tmp_path):
-    rows = served_answers(model, tmp_path, "tag", text=PAIRS + TEXTS)
-    expected = TokenClassifier.from_pretrained(model)(PAIRS + TEXTS, aggregate=False)
-    for row, want in zip(rows, expected, strict=True):
-        count = row["num_words"]
-        assert count == len(want)
-        assert row["tags"][:count] == [entry["entity"] for entry in want]
-        assert row["words"][:count] == [entry["word"] for entry in want]
-        scores = [entry["score"] for entry in want]
-        np.testing.assert_allclose(row["scores"][:count], scores, atol=1e-6)
-
-
-def check_choices(model, tmp_path):
-    choices = [["noon", "in the café"], ["a", "b", "c" * 90], ["one"]]
-    padded = [row + [""] * (3 - len(row)) for row in choices]
-    given = {"context": PAIRS, "question": TEXTS, "choices": padded}
-    rows = served_answers(model, tmp_path, **given)
-    expected = MultipleChoice.from_pretrained(model)(PAIRS, choices, TEXTS)
-    for row, want in zip(rows, expected, strict=True):
-        scores = [x["score"] for x in sorted(want, key=lambda x: x["index"])]
-        found = row["probabilities"][: len(scores)]
-        np.testing.assert_allclose(found, scores, atol=1e-6)
-        assert row["choice"] == want[0]["choice"]
-
-
-def check_spans(model, tmp_path):
+def check_spans(model, served):
     contexts = [PAIRS[0] * 4, TEXTS[2] * 3, PAIRS[2]]
-    rows = served_answers(model, tmp_path, question=TEXTS, context=contexts)
-    answer = QuestionAnswerer.from_pretrained(model)
-    expected = answer(TEXTS, contexts)
-    for row, want, context in zip(rows, expected, contexts, strict=True):
-        assert row["score"] == pytest.approx(want["score"], abs=1e-6)
-        found = {name: row[name] for name in ("answer", "start", "end")}
-        assert found == {name: want[name] for name in found}
+    run("export", model=model, output_dir=served, warmup_batch_sizes="")
+    served = tf.saved_model.load(str(served)).signatures["serving_default"]
+    found = served(question=tf.constant(TEXTS), context=tf.constant(contexts))
+    expected = QuestionAnswerer.from_pretrained(model)(TEXTS, contexts)
+    for name in ("answer", "start", "end", "score"):
+        values = [want[name] for want in expected]
+        values = pytest.approx(values, abs=1e-6) if name == "score" else values
+        assert plain(found[name]) == values
+    for want, context in zip(expected, contexts, strict=True):
         assert want["answer"] == context[want["start"] : want["end"]]
 
 
-CHECKS = {
-    "texts": check_texts,
-    "words": check_words,
-    "choices": check_choices,
-    "spans": check_spans,
-}
-# The others take long; tests/export has choices and masks of byte-level BPE.
-FEW = [("roberta", "spans"), ("electra", "texts")]
-
-
+# tests/export has tags, choices and masks of their tokenizers.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        pytest.param(a, b, marks=[] if (a, b) in FEW else pytest.mark.broad)
-        for a in FAMILIES
-        for b in CHECKS
-    ],
+    ("name", "head", "task"),
+    [("roberta", "masked_lm", "spans"), ("electra", "discriminator", "texts")],
 )
-def test_fine_tuned_models(start, tmp_path, name, task):
-    given = examples(
-        task, tmp_path, start(name, *["discriminator"][: name == "electra"])
-    )
+def test_fine_tuned_models(tmp_path, name, head, task):
+    given = examples(task, tmp_path, save_start(tmp_path / "start", name, head))
     given |= {"num_train_steps": 2, "eval_steps": 2, "output_dir": tmp_path / "run"}
     if task == "texts":
         given["text_pair_column"] = "id"
@@ -168,32 +103,10 @@ def test_fine_tuned_models(start, tmp_path, name, task):
     file = {"input_file": given["dev_file"], "output_file": out}
     run("predict", model=model, **file)
     assert out.stat().st_size
-    CHECKS[task](model, tmp_path)
-
-
-@pytest.mark.broad  # as the others
-@pytest.mark.parametrize("name", FAMILIES)
-def test_masks_and_vectors(start, tmp_path, name):
-    model = start(name)
-    texts = ["a [MASK] day in [MASK]", "[MASK]"]
-    rows = served_answers(model, tmp_path, "fill_mask", text=texts)
-    expected = FillMask.from_pretrained(model)(texts, top_k=10)
-    expected[1] = [expected[1]]
-    for row, masks in zip(rows, expected, strict=True):
-        ids = [[x["token"] for x in mask] for mask in masks]
-        assert row["token_ids"][: len(masks)] == ids
-        tokens = [[x["token_str"] for x in mask] for mask in masks]
-        assert row["tokens"][: len(masks)] == tokens
-    printed = json.loads(run("fill_mask", model=model, text=texts[1], json="true"))
-    assert [x["token"] for x in printed["result"]] == rows[1]["token_ids"][0][:5]
-    table, out = tmp_path / "t.jsonl", tmp_path / "v.npy"
-    texts = TEXTS + PAIRS
-    table.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    run("embed", model=model, input_file=table, text_column="text", output_file=out)
-    served = [row["mean_output"] for row in served_answers(model, tmp_path, text=texts)]
-    np.testing.assert_allclose(np.load(out), served, atol=1e-5)
-    embed = Embedder.from_pretrained(model)
-    np.testing.assert_allclose(embed(texts), served, atol=1e-5)
+    if task == "texts":
+        check_texts(model)
+    else:
+        check_spans(model, tmp_path / "served")
 
 
 def test_a_pair_has_two_separators():

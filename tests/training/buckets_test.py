@@ -12,7 +12,7 @@ from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE
 from albert_tf.training.evaluation import Evaluator
-from tests.training.runs import Killed, execute, finetuning, run
+from tests.training.runs import Killed, run
 
 
 @pytest.fixture
@@ -93,19 +93,6 @@ def test_an_upload_that_dies_is_no_model_and_is_completed(
     ]
     assert left[0] == left[1]
     assert not {"checkpoints", "best", LOCK_FILE} & {*files.list_folder(path)}
-
-
-@pytest.mark.broad
-def test_an_upload_that_is_killed(arguments, tmp_path):
-    path = f"file://{tmp_path}/model"
-    for count in (1, 5, 9):
-        execute("finetune", finetuning(path, **arguments), "upload", count)
-        assert files.exists(files.join(path, LOCK_FILE))
-        is_refused(path)
-    execute("finetune", finetuning(path, **arguments))
-    run(tmp_path / "whole", **arguments)
-    assert contents(str(tmp_path / "model")) == contents(str(tmp_path / "whole"))
-    assert not files.exists(files.join(path, LOCK_FILE))
 
 
 @pytest.mark.slow

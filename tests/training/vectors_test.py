@@ -12,7 +12,6 @@ from albert_tf.models.embedder import AlbertTextEmbedder
 from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.opening import DataSettings, read_labelled
 from albert_tf.training import examples
-from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.vectors import make_objective
 from tests.training import runs
@@ -62,34 +61,6 @@ def test_a_run_on_pairs_leaves_an_embedder(pretrained, tmp_path):
     assert values["mrr_at_10"] == results["dev_mrr_at_10"]
     lines = (tmp_path / "out/predictions.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [str(i) for i in range(10)]
-
-
-@pytest.mark.broad
-def test_a_run_that_is_stopped_ends_with_the_same_bits(
-    pretrained, tmp_path, monkeypatch
-):
-    settings = {
-        "train_file": write(tmp_path / "train.tsv", ["text", "positive"]),
-        "init_checkpoint": pretrained,
-        "num_train_steps": 3,
-        "save_checkpoints_steps": 1,
-        "train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "dropout": 0.1,
-    }
-    run(tmp_path / "whole", **settings)
-    save = TrainingCheckpoints.save
-
-    def dying(*args, **options):
-        save(*args, **options)
-        raise runs.Killed
-
-    with monkeypatch.context() as patch, pytest.raises(runs.Killed):
-        patch.setattr(TrainingCheckpoints, "save", dying)
-        run(tmp_path / "killed", **settings)
-    assert (tmp_path / "killed/checkpoints/step-1.index").exists()
-    run(tmp_path / "killed", **settings)
-    runs.assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
 def read(tmp_path, columns, **changes):

@@ -3,45 +3,26 @@
 Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
 """
 
-import os
-import re
-
-
-def adds_in_order() -> bool:
-    """Returns whether XLA excludes GPU operations that add in an arbitrary order."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    values = re.findall(r"--xla_gpu_deterministic_ops(?:=(\S*))?", flags)
-    return bool(values) and values[-1] in ("", "true", "True", "1")
-
-
-def cuda_generation() -> int:
-    """Returns the major compute capability of JAX's NVIDIA GPU, or 0.
-
-    It is 0 without a GPU, and where XLA must add in a fixed order: the gradient of
-    cuDNN's kernel does not, and XLA of jax 0.11.2 then fails to run it.
-    """
-    import jax
-
-    if adds_in_order():
-        return 0
-    # The capability is a string of numbers for CUDA, and a name for other devices.
-    capability = getattr(jax.local_devices()[0], "compute_capability", None)
-    major = str(capability).partition(".")[0]
-    return int(major) if major.isdigit() else 0
-
 
 def attend_in_jax(q, k, v, bias, lengths, implementation: str):
     """Computes the attention of q, k and v `[B, T, N, H]` in one operation.
 
     Args:
         bias: `[B, 1, T, T]` of the dtype of `q`, or None.
-        lengths: int32 `[B]` or None. The number of keys, above 0.
+        lengths: int32 `[B]` or None. The number of real tokens, above 0. The contexts
+            of others mean nothing; cuDNN skips them.
         implementation: str. "cudnn" or "xla".
     """
     import jax
 
     return jax.nn.dot_product_attention(
-        q, k, v, bias, key_value_seq_lengths=lengths, implementation=implementation
+        q,
+        k,
+        v,
+        bias,
+        query_seq_lengths=lengths if implementation == "cudnn" else None,
+        key_value_seq_lengths=lengths,
+        implementation=implementation,
     )
 
 

@@ -13,6 +13,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
+from albert_tf.kernels.cuda import adds_in_order, cuda_generation, recomputed
 from albert_tf.layers.configured import ConfiguredLayer
 from albert_tf.layers.context import within
 from albert_tf.layers.gathering import gather_places
@@ -25,6 +26,7 @@ MASKED_SCORE = -10000.0
 MATMUL, CUDNN, XLA, TORCH = "matmul", "cudnn", "xla", "torch"
 AUTO, FUSED = "auto", "fused"
 _FORM = contextvars.ContextVar("albert_tf_attention", default=AUTO)
+_PADDING_LAST = contextvars.ContextVar("albert_tf_padding_last", default=False)
 
 
 def attention_form(form: str) -> contextlib.AbstractContextManager[None]:
@@ -45,6 +47,15 @@ def attention_form(form: str) -> contextlib.AbstractContextManager[None]:
         f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}",
     )
     return within(_FORM, form)
+
+
+def padding_last() -> contextlib.AbstractContextManager[None]:
+    """States that rows inside have all padding at their end, as in every data set here.
+
+    A fused kernel then need not move tokens, which takes two passes over memory per
+    layer on an H100, because XLA keeps the arrays in another layout.
+    """
+    return within(_PADDING_LAST, True)
 
 
 def choose_attention(
@@ -93,9 +104,9 @@ class Readers(NamedTuple):
 def kernel_for(dtype: str, head_size: int, length: int | None, packed: bool) -> str:
     """Returns the choice of `choose_attention` on this machine, in the current form."""
     form, backend, cuda = _FORM.get(), keras.backend.backend(), 0
-    if backend == "jax" and form != MATMUL:
-        from albert_tf.kernels.attention import cuda_generation
-
+    # The gradient of cuDNN's kernel does not add in a fixed order, and XLA of jax
+    # 0.11.2 then fails to run it.
+    if backend == "jax" and form != MATMUL and not adds_in_order():
         cuda = cuda_generation()
     return choose_attention(form, backend, cuda, dtype, head_size, length, packed)
 
@@ -145,13 +156,17 @@ class Fused:
 
     def __init__(self, kernel: str, padding_mask, pack_ids, dtype: str):
         self.kernel = kernel
+        # One product of all three would be split by a pass over memory, and its
+        # gradients joined by another: together 0.6 GB per layer of base on an H100.
+        self.reads_joined = kernel == TORCH
         self._bias = self._lengths = self._order = None
         if pack_ids is None and padding_mask is not None and kernel != TORCH:
             real = ops.cast(ops.not_equal(padding_mask, 0), "int32")
             count = ops.sum(real, axis=-1)
             # A row without real tokens attends as if unmasked.
             self._lengths = ops.where(count > 0, count, real.shape[1])
-            self._order = ops.argsort(1 - real, axis=-1)
+            if not _PADDING_LAST.get():
+                self._order = ops.argsort(1 - real, axis=-1)
         elif (bias := attention_bias(padding_mask, pack_ids)) is not None:
             self._bias = ops.cast(bias, dtype)  # cuDNN's gradient needs this dtype
 
@@ -204,19 +219,22 @@ class SelfAttention(ConfiguredLayer):
             layer.build((None, None, self.config.hidden_size))
         self.built = True
 
-    def read(self) -> tuple:
-        """Returns kernel and bias of query, key and value joined, then the output's.
+    def read(self, joined: bool = True) -> tuple:
+        """Returns kernels and biases of query, key and value, then the output's.
 
-        Their shapes are `[D, 3D]`, `[3D]`, `[D, D]` and `[D]`, in the compute dtype.
+        All are in the compute dtype. The first two are tuples of three, or if joined,
+        of one `[D, 3D]` and one `[3D]`.
         """
         d = self.dense
         qkv = (d["query"], d["key"], d["value"])
-        cast = lambda weights: [ops.cast(w, self.compute_dtype) for w in weights]  # noqa: E731
-        return (
-            ops.concatenate(cast(layer.kernel for layer in qkv), axis=1),
-            ops.concatenate(cast(layer.bias for layer in qkv), axis=0),
-            *cast([d["output"].kernel, d["output"].bias]),
+        cast = lambda weights: tuple(ops.cast(w, self.compute_dtype) for w in weights)  # noqa: E731
+        kernels, biases = (
+            cast(getattr(layer, name) for layer in qkv) for name in ("kernel", "bias")
         )
+        if joined:
+            kernels = (ops.concatenate(kernels, axis=1),)
+            biases = (ops.concatenate(biases, axis=0),)
+        return kernels, biases, *cast([d["output"].kernel, d["output"].bias])
 
     def call(
         self,
@@ -244,9 +262,8 @@ class SelfAttention(ConfiguredLayer):
             `[B, T, D]`, before dropout and residual, and the probabilities `[B, N, T,
             T]`, or None with a kernel; for readers `[U, 1, D]` and `[U, N, 1, T]`.
         """
-        qkv_kernel, qkv_bias, output_kernel, output_bias = weights or self.read()
+        *qkv, output_kernel, output_bias = weights or self.read()
         is_fused, own = isinstance(bias, Fused), own or {}
-        qkv = (qkv_kernel, qkv_bias)
         q, k, v = self._project(x, *qkv, readers, own, heads_last=is_fused)
         if is_fused:
             context, probs = bias.attend(q, k, v), None
@@ -275,7 +292,7 @@ class SelfAttention(ConfiguredLayer):
         dropped = probs if probs_dropout is None else probs_dropout(probs)
         return ops.transpose(ops.matmul(dropped, v), (0, 2, 1, 3)), probs
 
-    def _project(self, x, kernel, bias, readers, own, heads_last=False):
+    def _project(self, x, kernels, biases, readers, own, heads_last=False):
         """Returns queries `[B, N, T, H]`, keys and values; for readers `[U, N, ...]`.
 
         With `heads_last`, they are `[B, T, N, H]`.
@@ -293,8 +310,17 @@ class SelfAttention(ConfiguredLayer):
             # zero-padded copy of the whole tensor.
             return ops.unstack(ops.transpose(joined, axes), parts, axis=0)
 
+        names = ["query", "key", "value"]
+        if readers is None and kernels[1:]:
+            found = []
+            for part in zip(kernels, biases, names, strict=True):
+                found.append(heads(*part)[0])
+                # So that each product adds its gradient to the sum of the others.
+                x = recomputed(x)
+            return found
+        kernel, bias = ops.concatenate(kernels, axis=1), ops.concatenate(biases, axis=0)
         if readers is None:
-            return heads(kernel, bias, "query", "key", "value")
+            return heads(kernel, bias, *names)
         first = gather_places(x, readers.places[:, None])
         q = linear(first, kernel[:, :D], bias[:D])
         q = add_deltas(q, first, own, "query")

@@ -11,6 +11,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
+from albert_tf.kernels.cuda import is_cuda
 from albert_tf.layers.configured import ConfiguredLayer
 
 
@@ -83,15 +84,20 @@ class FactorizedEmbedding(ConfiguredLayer):
     def look_up(self, token_ids, segment_ids=None, position_ids=None):
         """Returns the sum of rows of the three tables, `[B, T, E]`."""
         x = _look_up(self.word_embeddings, token_ids)
+        positions = self._positions(token_ids, position_ids)
         if segment_ids is None:
             segments = self.token_type_embeddings[0]
         else:
             # A product with one-hot rows, as in the original: no sparse gradient.
             check_segments(segment_ids, self.config.type_vocab_size)
             table = ops.cast(self.token_type_embeddings, x.dtype)
+            if table.shape[0] == 2 and is_cuda():
+                # On an H100, the product would be a kernel of its own in float32.
+                is_first = ops.equal(segment_ids, 0)[..., None]
+                return x + positions + ops.where(is_first, table[0], table[1])
             one_hot = ops.one_hot(segment_ids, table.shape[0], dtype=x.dtype)
             segments = ops.matmul(one_hot, table)
-        return x + segments + self._positions(token_ids, position_ids)
+        return x + segments + positions
 
     def _positions(self, token_ids, position_ids):
         length, longest = token_ids.shape[1], self.config.max_position_embeddings

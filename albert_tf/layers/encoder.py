@@ -12,6 +12,7 @@ from keras.initializers import GlorotUniform
 
 from albert_tf.config import DEPTH_MATRICES, AlbertConfig, LayerWeights
 from albert_tf.errors import require
+from albert_tf.kernels.cuda import recomputed
 from albert_tf.layers import depth
 from albert_tf.layers.attention import (
     MATMUL,
@@ -208,7 +209,6 @@ class SharedEncoder(ConfiguredLayer):
         every_layer=True,
     ):
         x = self.project(x)
-        tensors = self.read()
         run = {"training": training, "seeds": seeds}
         hidden_states, attentions = [x], []
         num_blocks = num_blocks or len(self.table)
@@ -219,6 +219,7 @@ class SharedEncoder(ConfiguredLayer):
             bias = attention_bias(padding_mask, pack_ids)
         else:
             bias, x = fused, fused.arrange(x)
+        tensors = self.read(joined=fused is None or fused.reads_joined)
         if depth.current_form() != depth.UNROLLED:
             require(not every_layer, "depth_form: loops keep no layer but the last")
             x, first = self._apply_in_loops(last, x, tensors, bias, **run), last
@@ -301,11 +302,14 @@ class SharedEncoder(ConfiguredLayer):
         """Returns the embeddings `[B, T, E]` as the first block reads them."""
         return x if self.embedding_projection is None else self.embedding_projection(x)
 
-    def read(self) -> list[BlockTensors]:
-        """Returns the tensors that each row of the table reads, for one forward."""
-        columns = (self.attentions, self.attention_layer_norms)
-        columns += (self.ffns, self.ffn_layer_norms)
+    def read(self, joined: bool = True) -> list[BlockTensors]:
+        """Returns the tensors that each row of the table reads, for one forward.
+
+        `joined` is as for `SelfAttention.read`.
+        """
+        columns = (self.attention_layer_norms, self.ffns, self.ffn_layer_norms)
         read = [[layer.read() for layer in column] for column in columns]
+        read.insert(0, [layer.read(joined) for layer in self.attentions])
         rows = [
             LayerWeights(*(column[i] for column, i in zip(read, row, strict=True)))
             for row in self.table
@@ -336,6 +340,8 @@ class SharedEncoder(ConfiguredLayer):
             return self.attention_dropout(probs, training=training, seeds=seeds)
 
         def add_and_norm(norm, x, update, weights):
+            # On an H100, XLA would otherwise copy x for the product to add to.
+            update = recomputed(update)
             update = self.hidden_dropout(update, training=training, seeds=seeds)
             return norm.normalize(x + update, *weights)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from albert_tf.kernels.cuda import is_cuda, recomputed
 from albert_tf.layers.context import fusible
 
 _SCALE = math.sqrt(2.0 / math.pi)
@@ -81,8 +82,9 @@ def gelu_tanh(x):
 
     def gradient(upstream):
         # Recomputed from x, for second derivatives. A compiled graph merges this with
-        # the forward pass; otherwise a fused loop reads the memory only once.
-        return _gelu_gradient(x, upstream)
+        # the forward pass; otherwise a fused loop reads the memory only once. On an
+        # H100, merging would keep the gate: a third array of the size of x per layer.
+        return _gelu_gradient(recomputed(x), upstream)
 
     return _gelu(x), gradient
 
@@ -211,9 +213,17 @@ def _normalize(x, gamma, beta, epsilon):
     gamma, beta = (ops.cast(v, dtype) for v in (gamma, beta))
 
     def normal_and_inverse(x):
+        is_half = keras.backend.standardize_dtype(x.dtype) in ("bfloat16", "float16")
         x = ops.cast(x, dtype)
-        centered = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        mean = ops.mean(x, axis=-1, keepdims=True)
+        centered = x - mean
+        if is_half and is_cuda():
+            # Both sums in one pass on an H100. What the subtraction loses is less than
+            # what was lost when x was rounded.
+            variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
+            variance = ops.maximum(variance - ops.square(mean), 0.0)
+        else:
+            variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         inverse = ops.rsqrt(variance + epsilon)
         return centered * inverse, inverse
 

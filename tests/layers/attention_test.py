@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.kernels.attention import cuda_generation
 from albert_tf.layers.attention import (
     AUTO,
     CUDNN,
@@ -20,6 +19,7 @@ from albert_tf.layers.attention import (
     attention_bias,
     attention_form,
     choose_attention,
+    kernel_for,
 )
 from albert_tf.layers.encoder import SharedEncoder
 from tests.tiny import CONFIG
@@ -105,10 +105,10 @@ def test_forms_that_are_refused():
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        ("", 9),
-        ("--x=1 --xla_gpu_deterministic_ops=true", 0),
-        ("--xla_gpu_deterministic_ops", 0),
-        ("--xla_gpu_deterministic_ops=true --xla_gpu_deterministic_ops=false", 9),
+        ("", CUDNN),
+        ("--x=1 --xla_gpu_deterministic_ops=true", MATMUL),
+        ("--xla_gpu_deterministic_ops", MATMUL),
+        ("--xla_gpu_deterministic_ops=true --xla_gpu_deterministic_ops=false", CUDNN),
     ],
 )
 @pytest.mark.backends
@@ -116,5 +116,6 @@ def test_a_fixed_order_leaves_cudnn_out(monkeypatch, flags, expected):
     jax = pytest.importorskip("jax")
     gpu = types.SimpleNamespace(compute_capability="9.0")
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     monkeypatch.setenv("XLA_FLAGS", flags)
-    assert cuda_generation() == expected
+    assert kernel_for("bfloat16", 64, 512, packed=False) == expected

@@ -25,7 +25,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from albert_tf.errors import DataError, Stopped, require
-from albert_tf.kernels.attention import adds_in_order
+from albert_tf.kernels.cuda import adds_in_order
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by
 

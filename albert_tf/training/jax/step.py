@@ -11,6 +11,9 @@ from jax import lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from albert_tf import features
+from albert_tf.errors import DataError, require
+from albert_tf.layers.attention import padding_last
 from albert_tf.models.base import weight_names
 from albert_tf.training.jax.devices import Devices, num_shares
 from albert_tf.training.jax.update import AXIS, Update, count_tokens
@@ -48,7 +51,7 @@ class EvaluationStep:
 
         def compute(weights, batch):
             pairs = list(zip(self._weights, weights, strict=True))
-            with keras.StatelessScope(state_mapping=pairs):
+            with keras.StatelessScope(state_mapping=pairs), padding_last():
                 return function(batch)
 
         return jax.jit(
@@ -185,6 +188,11 @@ class _Batches:
 
     def __iter__(self) -> Iterator[dict[str, jax.Array]]:
         for batch in self._dataset.as_numpy_iterator():
+            mask = batch[features.PADDING_MASK]
+            # As `padding_last` states: a kernel would leave out tokens after a gap.
+            fits = (mask[..., 1:] <= mask[..., :-1]).all()
+            need = f"{features.PADDING_MASK} must be 1 for the first tokens of a row, "
+            require(fits, f"{need}and 0 for the others", error=DataError)
             yield {
                 name: jax.make_array_from_process_local_data(self._rows, value)
                 for name, value in batch.items()

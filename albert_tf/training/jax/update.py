@@ -6,6 +6,7 @@ devices, and only then clipped and applied. It needs neither TensorFlow nor real
 devices: a mesh may describe a machine that is not here.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from albert_tf import features
+from albert_tf.layers.attention import padding_last
 from albert_tf.layers.depth import UNROLLED, depth_form
 from albert_tf.layers.dropout import StepSeeds
 
@@ -223,7 +225,7 @@ class Update:
         def compute(weights, part, counts, seed, step, scale):
             def loss_of(weights):
                 pairs = _pairs([*self.variables, *self.frozen], [*weights, *frozen])
-                with keras.StatelessScope(state_mapping=pairs), depth_form(self.depth):
+                with keras.StatelessScope(state_mapping=pairs), self._forms():
                     seeds = StepSeeds(seed, step)
                     outputs = self._forward(part, training=True, seeds=seeds)
                     sums = self.objective.sums(outputs, part)
@@ -251,7 +253,7 @@ class Update:
 
         def forward(weights, part, number):
             pairs = _pairs([*self.variables, *self.frozen], [*weights, *frozen])
-            with keras.StatelessScope(state_mapping=pairs), depth_form(self.depth):
+            with keras.StatelessScope(state_mapping=pairs), self._forms():
                 seeds = StepSeeds(seed, number)
                 outputs = self._forward(part, training=True, seeds=seeds)
             return jax.tree.map(lambda v: v.astype(jnp.float32), outputs)
@@ -281,6 +283,11 @@ class Update:
 
         zeros = [jnp.zeros_like(weights[i]) for i in self._read]
         return row, lax.scan(add, zeros, inputs)[0]
+
+    @contextlib.contextmanager
+    def _forms(self):
+        with depth_form(self.depth), padding_last():
+            yield
 
     def _pull(self, vectors, batch, counts, scale):
         """Returns loss and sums, once over all devices, and the vectors' gradient."""

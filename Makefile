@@ -7,8 +7,8 @@
 #                  that need the messages of TensorFlow Serving, or the runtimes that
 #                  models are exported for
 # make test-backends  what Keras computes on JAX and PyTorch, and training on JAX
-# make test-plan   compiles training steps for TPUs, with libtpu in an environment of
-#                  its own
+# make test-plan   compiles training steps for TPUs and GPUs, with their compilers in an
+#                  environment of its own
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
 # make test-all    all of these but the broad ones, and the demo and the documentation
@@ -193,13 +193,14 @@ install-all: $(VENV)/.installed-dev
 	@$(INSTALL) -e ".[dev,docs,peers,jax,torch,$(SERVING_EXTRAS)]"
 	@touch $(VENV)/.installed-docs $(VENV)/.installed-peers $(VENV)/.installed-backends
 
-# libtpu would be asked for TPUs by every TensorFlow and JAX that finds it.
+# libtpu would be asked for TPUs by every TensorFlow and JAX that finds it, and JAX's
+# plugin for CUDA for GPUs.
 $(PLAN_VENV)/.installed: $(VENV)/.installed-backends
-	@echo "Installing libtpu into $(PLAN_VENV)"
+	@echo "Installing the compilers of TPUs and GPUs into $(PLAN_VENV) (400 MB)"
 	$(PYTHON) -m venv $(PLAN_VENV)
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" \
 	  > $$(ls -d $(PLAN_VENV)/lib/python3.*/site-packages)/packages.pth
-	@grep '^libtpu==' requirements.lock > $(PLAN_VENV)/requirements
+	@grep -E '^(libtpu|jax-cuda12-.*|nvidia-.*)==' requirements.lock > $(PLAN_VENV)/requirements
 	@install() { $(PLAN_VENV)/bin/python -m pip install --quiet --no-deps \
 	  --disable-pip-version-check -r $(PLAN_VENV)/requirements; }; \
 	  install || { sleep 5; install; }
@@ -229,7 +230,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,$(SERVING_EXTRAS),parquet,hub,docs,plan,torch]"
+	  ".[dev,peers,$(SERVING_EXTRAS),parquet,hub,docs,plan,plan-gpu,torch]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \

@@ -38,6 +38,8 @@ class TopicSettings:
         backend: step: some of jax, tensorflow, transformers, each in a process of its
             own, in turns. Without tensorflow, what docs/benchmarks/gpu.md shows is
             measured, which needs a GPU. depth: jax or tensorflow.
+        compile_for: step: GPUs, such as h100, for which JAX's step is compiled, without
+            having one, to show the memory traffic of a layer by kind of work.
         parts: step with --backend=jax: some of sizes, table, packed, depth.
         batches_file: step with --backend: real rows, from --write_batches.
         write_batches: step: only write rows of --input_file to this .npz file, as many
@@ -67,6 +69,7 @@ class TopicSettings:
     sizes: tuple[str, ...] = ("base", "large", "xlarge", "xxlarge")
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")
     backend: tuple[str, ...] = setting((), group="devices", common=True)
+    compile_for: str = setting("", group="devices", common=True)
     parts: tuple[str, ...] = setting(("sizes", "table", "packed", "depth"), common=True)
     batches_file: str = ""
     write_batches: str = ""

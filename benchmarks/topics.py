@@ -112,6 +112,12 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
 def _measure_step(values: Mapping[str, Any], save) -> Report:
     if values["write_batches"]:
         return _write_batches(values)
+    if values["compile_for"]:
+        from benchmarks import compiled
+
+        shapes = tuple(map(_shape, values["shapes"]))
+        preset, depth = values["preset"] or "albert_base_v2", "unrolled"
+        return compiled.run(preset, shapes, values["compile_for"], depth)
     if values["backend"]:
         return _measure_backends(values, save)
     from benchmarks import step_speed

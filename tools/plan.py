@@ -1,15 +1,16 @@
-r"""Estimates a pretraining run on TPUs before you rent them: memory, time and price.
+r"""Estimates a pretraining run on TPUs or GPUs that you have not rented yet.
 
 Example:
   albert-tf plan --config=configs/pretrain/albert_base_v2.py --topology=v5e-16
 
-It compiles the training step of JAX with the compiler of a real TPU (libtpu, from the
-extra `[plan]`; no TPU is used), as few times as show how many rows fit, and prints per
-chip: memory, operations, bytes moved and exchanged, whether it fits, which micro-batch
-and --depth is fastest, and hours, chip-hours and, with --cost_per_hour of all chips,
-the cost of the run. Flags take precedence over --config, and --config over the
-defaults, which are those of `pretrain` except for --precision=bfloat16. --preset and
---topology may be lists. With --output_file it also writes .json, .md and .png.
+It compiles the training step of JAX with the compiler of real devices (from the extra
+`[plan]` for TPUs or `[plan-gpu]` for GPUs, such as --topology=h100x8; no device is
+used), as few times as show how many rows fit, and prints per chip: memory, operations,
+bytes moved and exchanged, whether it fits, which micro-batch and --depth is fastest,
+and hours, chip-hours and, with --cost_per_hour of all chips, the cost of the run. Flags
+take precedence over --config, and --config over the defaults, which are those of
+`pretrain` except for --precision=bfloat16. --preset and --topology may be lists. With
+--output_file it also writes .json, .md and .png.
 """
 
 import json
@@ -69,7 +70,8 @@ def main() -> None:
         files.make_folder(stem.rpartition("/")[0] or ".")
         files.check_new("output_file", f"{stem}.{suffix}", _OVERWRITE.value)
     trainings = [planned.pretraining({**given, "preset": p}, values) for p in presets]
-    check_installed()
+    for topology in topologies:
+        check_installed(topology)
     plans = [
         make_plan(
             training,
@@ -97,7 +99,7 @@ def _show(plans: list, stem: str) -> None:
         words = [word for word in sys.argv[1:] if word != "--overwrite"]
         command = shlex.join(["albert-tf", "plan", *words])
         picture = f"![Memory of a chip, and a step]({pathlib.Path(stem).name}.png)"
-        page = f"# Plans for TPUs\n\nTo reproduce: `{command}`\n\n{picture}\n\n{text}"
+        page = f"# Plans\n\nTo reproduce: `{command}`\n\n{picture}\n\n{text}"
         files.write_text(f"{stem}.md", page)
         files.write_bytes(f"{stem}.png", report.draw(plans))
 

@@ -1,1 +1,1 @@
-"""Plans a training: computes what a TPU needs for it, before it is rented."""
+"""Plans a training: computes what a device needs for it, before it is rented."""

@@ -1,4 +1,4 @@
-"""Runs the compiler of a TPU in its own process, whose output stays hidden."""
+"""Runs the compiler of a device in its own process, whose output stays hidden."""
 
 import importlib.util
 import json
@@ -12,6 +12,7 @@ from typing import Any
 
 import albert_tf
 from albert_tf.errors import DataError, UsageError, require
+from albert_tf.planning.topologies import GpuMachine, Topology
 
 # With these, libtpu starts without a TPU, and next to a process that holds one.
 _ENVIRONMENT = {
@@ -28,11 +29,14 @@ _COMMAND = (sys.executable, "-P", "-m", "albert_tf.planning.program")
 _NUM_LINES = 3
 
 
-def check_installed() -> None:
-    """Raises `UsageError` if packages of the extra are missing."""
-    missing = [n for n in ("jax", "libtpu") if importlib.util.find_spec(n) is None]
-    needs = f"plan: needs {' and '.join(missing)}; pip install 'albert_tf[plan]'"
-    require(not missing, needs)
+def check_installed(topology: Topology | GpuMachine) -> None:
+    """Raises `UsageError` if packages of the machine's extra are missing."""
+    extra, plugin = "plan", "libtpu"
+    if isinstance(topology, GpuMachine):
+        extra, plugin = "plan-gpu", "jax_cuda12_plugin"
+    missing = [n for n in ("jax", plugin) if importlib.util.find_spec(n) is None]
+    needs = f"compiling for {topology.name} needs {' and '.join(missing)}: "
+    require(not missing, f"{needs}pip install 'albert_tf[{extra}]'")
 
 
 def compile_step(
@@ -78,4 +82,4 @@ def _reason(code: int, output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = " | ".join(lines[-_NUM_LINES:]) or "it said nothing"
     hint = "; was there enough memory?" if code == -9 else ""
-    return f"the compiler of the TPU ended with exit code {code}{hint}: {last}"
+    return f"the compiler of the device ended with exit code {code}{hint}: {last}"

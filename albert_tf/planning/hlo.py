@@ -21,9 +21,21 @@ COLLECTIVES = (
 _FREE = (
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota"),
     *("while", "call", "conditional", "after-all", "partition-id", "opt-barrier"),
-    "custom-call",  # in this program: names for memory that other instructions use
     "async-start",  # its callee is counted
 )
+# On a GPU, calls of libraries and of XLA's own kernels. On a TPU, custom calls are
+# names for memory that other instructions use.
+_LIBRARY = re.compile(r'custom_call_target="(__cu|__gpu)')
+# Kinds of work by the first pattern that occurs in the name of an operation, which
+# contains the layers around it; in a gradient, also `jvp`.
+_KINDS = {
+    "gather": re.compile(r"/embeddings/|gather|scatter|_take|sort"),
+    "activation": re.compile(r"/ffn_\d+/"),
+    "attention passes": re.compile(r"/attention_\d+/"),
+    "normalization": re.compile(r"/encoder/"),
+    "head": re.compile(r"jvp\("),
+    "optimizer": re.compile("."),
+}
 # These read a part of their first operand, as large as their result.
 _SLICES = ("dynamic-slice", "slice", "gather")
 # These change a part of their first operand in place; values: the operand with it.
@@ -42,6 +54,7 @@ class Array(NamedTuple):
 
     size: float
     is_in_hbm: bool
+    dtype: str
 
 
 class Instruction(NamedTuple):
@@ -84,15 +97,31 @@ class Collective(NamedTuple):
 Computation = dict[str, Instruction]
 
 
-def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
-    """Returns one device's exchanges in a step, and the bytes it moves to and from HBM.
+class Work(NamedTuple):
+    """The work of one device in a step.
 
-    The text is the program of one device after all optimizations. Exchanges that name
-    no groups are among `num_devices`. Raises `ValueError` if it is unknown how often a
-    loop runs.
+    Args:
+        collectives: list of `Collective`. Exchanges with other devices.
+        memory_bytes: int. Bytes moved to and from HBM.
+        kinds: dict. Number of kernels and bytes by kind: "products"; "attention", fused
+            kernels; "attention passes", all others between its products;
+            "normalization", with residuals and biases; "activation", "head", "gather",
+            "optimizer" and "other".
+    """
+
+    collectives: list[Collective]
+    memory_bytes: int
+    kinds: dict[str, tuple[int, int]]
+
+
+def read(text: str, num_devices: int) -> Work:
+    """Reads the program of one device after all optimizations.
+
+    Exchanges that name no groups are among `num_devices`. Raises `ValueError` if it is
+    unknown how often a loop runs.
     """
     program, entry = _parse(text)
-    collectives, total = [], 0.0
+    collectives, kinds = [], {}
     for one, times, own, is_fused in _executed(program, entry, 1, False):
         kind = one.opcode.removesuffix("-start")
         if kind in COLLECTIVES:
@@ -100,9 +129,27 @@ def read(text: str, num_devices: int) -> tuple[list[Collective], int]:
             size = sum(_size(own[name]) for name in one.operands)
             size *= group if kind == "all-gather" else 1
             collectives.append(Collective(kind, times, int(size), group))
-        if not is_fused:
-            total += times * _moved(one, own, program)
-    return collectives, int(total)
+        if not is_fused and (moved := _moved(one, own, program)):
+            kind = _kind(one, program)
+            kernels, total = kinds.get(kind, (0, 0.0))
+            kinds[kind] = kernels + times, total + times * moved
+    kinds = {kind: (kernels, int(total)) for kind, (kernels, total) in kinds.items()}
+    return Work(collectives, sum(total for _, total in kinds.values()), kinds)
+
+
+def _kind(one: Instruction, program: dict[str, Computation]) -> str:
+    """Returns a name of `_KINDS`, "products" or "other"."""
+    parts = [one]
+    if one.opcode == "fusion":
+        parts += reversed(program[one.called("calls")].values())
+    if "fmha" in one.rest:
+        return "attention"
+    if any(p.opcode in ("dot", "convolution") or "__cublas" in p.rest for p in parts):
+        return "products"
+    names = (re.search(r'op_name="([^"]+)"', part.rest) for part in parts)
+    name = next((match[1] for match in names if match), "")
+    fits = (kind for kind, pattern in _KINDS.items() if pattern.search(name))
+    return next(fits, "other")
 
 
 def _parse(text: str) -> tuple[dict[str, Computation], str]:
@@ -126,7 +173,7 @@ def _parse(text: str) -> tuple[dict[str, Computation], str]:
 def _array(match: re.Match) -> Array:
     count = math.prod(int(n) for n in match[3].split(",") if n)
     is_elsewhere = re.search(r"S\([1-9]", match[4] or "") or not match[3]
-    return Array(count * int(match[2] or 8) / 8, not is_elsewhere)
+    return Array(count * int(match[2] or 8) / 8, not is_elsewhere, match[1])
 
 
 def _size(one: Instruction) -> float:
@@ -177,6 +224,12 @@ def _moved(one: Instruction, own: Computation, program) -> float:
     """Returns the bytes that an instruction moves from and to the large memory."""
     if one.opcode in _FREE or one.opcode.endswith(("-done", "-update")):
         return 0.0
+    if one.opcode == "custom-call":
+        if not _LIBRARY.search(one.rest):
+            return 0.0
+        # Arrays of bytes are memory that the library works in.
+        results = sum(array.size for array in one.results if array.dtype != "s8")
+        return results + sum(_size(own[name]) for name in one.operands)
     if one.opcode == "copy-start":
         # The results are both ends of the transfer, and a token to wait for.
         ends = one.results[:2]

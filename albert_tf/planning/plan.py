@@ -13,7 +13,7 @@ from albert_tf.errors import UsageError, require
 from albert_tf.planning.compiler import compile_step
 from albert_tf.planning.roofline import Times, times
 from albert_tf.planning.search import Search, halvings
-from albert_tf.planning.topologies import Topology
+from albert_tf.planning.topologies import GpuMachine, Topology
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.wording import count_of
 
@@ -78,7 +78,7 @@ class Plan:
 
     model: str
     settings: PretrainSettings
-    topology: Topology
+    topology: Topology | GpuMachine
     candidates: list[Candidate]
     most: dict[str, int]
     efficiency: float
@@ -104,7 +104,7 @@ class Plan:
 
 def make_plan(
     settings: PretrainSettings,
-    topology: Topology,
+    topology: Topology | GpuMachine,
     *,
     depth: str | None = None,
     parts: int | None = None,
@@ -165,7 +165,7 @@ def make_plan(
     return Plan(model, settings, topology, candidates, most, efficiency, cost_per_hour)
 
 
-def _check(settings, config, topology: Topology, parts: int) -> None:
+def _check(settings, config, topology: Topology | GpuMachine, parts: int) -> None:
     """Raises `UsageError` if a batch cannot be divided, or rows are too long."""
     batch, devices = settings.train_batch_size, topology.num_devices
     need = f"--train_batch_size must be a multiple of the {devices} devices of "
@@ -173,12 +173,16 @@ def _check(settings, config, topology: Topology, parts: int) -> None:
     if parts > 1:
         need += f" times --gradient_accumulation_steps={parts}"
     require(batch % (devices * parts) == 0, need, batch)
+    need = "--precision must be float16 or float32 on a t4, which has no products in "
+    need += "bfloat16"
+    is_t4, precision = topology.chip.kind == "t4", settings.precision
+    require(not is_t4 or precision != "bfloat16", need, precision)
     longest, length = config.max_position_embeddings, settings.max_seq_length
     need = f"--max_seq_length must be at most max_position_embeddings={longest}"
     require(length <= longest, need, length)
 
 
-def _what_fits(candidates: Sequence[Candidate], topology: Topology) -> str:
+def _what_fits(candidates: Sequence[Candidate], topology: Topology | GpuMachine) -> str:
     """Explains that nothing of the requested size fits, and what would."""
     room = f"{topology.chip.memory_gib} GiB of a device of {topology.name}"
     fit = [one for one in candidates if one.fits]

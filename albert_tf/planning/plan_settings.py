@@ -26,9 +26,9 @@ class PlanSettings:
     """Settings of a plan, in addition to the training's own.
 
     Attributes:
-        topology: Slices to compile for, such as v5e-16, separated by commas. The number
-            counts chips of a v5e or v6e, and cores of a v4, v5p or TPU7x, which have
-            two per chip.
+        topology: Slices of TPUs or machines with GPUs to compile for, such as v5e-16 or
+            h100x8, separated by commas. The number counts GPUs, chips of a v5e or v6e,
+            and cores of a v4, v5p or TPU7x, which have two per chip.
         efficiency: Share of the roofline's speed that a training reaches. An
             assumption.
     """

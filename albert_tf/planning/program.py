@@ -1,10 +1,12 @@
-"""Compiles a training step for a TPU that is not here, in a process of its own.
+"""Compiles a training step for a device that is not here, in a process of its own.
 
-libtpu, which holds the real compiler, runs without a TPU. It writes freely to stderr,
-takes locks and may end the process, so `planning.search` runs this module as a program:
-it reads a request from stdin and writes the result to the file that its argument names.
+libtpu, which holds the real compiler, runs without a TPU, and JAX's plugin for CUDA
+without a GPU. They write freely to stderr, take locks and may end the process, so
+`planning.search` runs this module as a program: it reads a request from stdin and
+writes the result to the file that its argument names.
 """
 
+import contextlib
 import json
 import math
 import pathlib
@@ -16,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
@@ -23,11 +26,12 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import find
+from albert_tf.kernels.cuda import compiling_for
 from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.planning import hlo
-from albert_tf.planning.topologies import find_topology
+from albert_tf.planning.topologies import GpuMachine, find_topology
 from albert_tf.training.jax.update import AXIS, Update
 from albert_tf.training.pretrain_settings import PretrainSettings
 
@@ -35,6 +39,14 @@ _FLOATS = (features.MASK_WEIGHTS, features.SENTENCE_ORDER_WEIGHTS)
 _FLOATS += (features.SAMPLE_DRAWS,)
 # XLA's messages about a program that needs more memory than there is.
 _NEEDED = re.compile(r"([\d.]+)([KMGT]?)(?:\) exceeds available| of [\d.]+G hbm)")
+
+# cuDNN's attention by the names of JAX's operations, with its number of products.
+_ATTENTION = {
+    "dot_product_attention_fwd_wrapper": 2,
+    "dot_product_attention_bwd_wrapper": 5,
+}
+# Without a GPU, kernels cannot be tried: every product is one of cuBLAS.
+_CUDA = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
 def make_update(
@@ -86,6 +98,11 @@ def count_flops(jaxpr: Any) -> int:
             shape = equation.invars[0].aval.shape
             inner = math.prod(shape[axis] for axis in contracted)
             total += 2 * inner * math.prod(equation.outvars[0].aval.shape)
+        # Two products in cuDNN's attention, and five in its gradient.
+        products = _ATTENTION.get(equation.primitive.name, 0)
+        if products:
+            B, T, N, H = equation.invars[0].aval.shape
+            total += products * 2 * B * N * T * T * H
         times = params["length"] if equation.primitive.name == "scan" else 1
         total += times * sum(map(count_flops, _inner(params)))
     return total
@@ -110,12 +127,14 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
 
     Returns:
         dict. Per device, in bytes: `arguments`, `temporaries`, `results` (without
-        results that replace arguments) and `code`; `flops`, `memory_bytes` and
-        `collectives` of a step; `compile_seconds`. Or only `needed`, the bytes that XLA
-        requested, if that is more than there is.
+        results that replace arguments) and `code`; `flops` and the fields of `hlo.Work`
+        of a step; `compile_seconds`. Or only `needed`, the bytes that XLA requested, if
+        that is more than there is.
     """
-    options = find_topology(request["topology"]).compiler_options
-    devices = topologies.get_topology_desc(platform="tpu", **options).devices
+    topology = find_topology(request["topology"])
+    is_gpu = isinstance(topology, GpuMachine)
+    platform, options = "cuda" if is_gpu else "tpu", topology.compiler_options
+    devices = topologies.get_topology_desc(platform=platform, **options).devices
     update, batch = make_update(
         PretrainSettings(**request["settings"]),
         AlbertConfig.from_dict(request["config"]),
@@ -123,13 +142,18 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
         request["depth"],
         request["parts"],
     )
-    traced = update.compiled().trace(update.state_specs(), batch)
-    lowered = traced.lower(lowering_platforms=("tpu",))
+    with contextlib.ExitStack() as stack:
+        if is_gpu:
+            generation = int(float(topology.chip.capability))
+            stack.enter_context(compiling_for(generation))
+            # JAX asks the installed cuDNN, which is not needed to compile.
+            fused_attention_stablehlo.check_cudnn_version = lambda: 91_000
+        traced = update.compiled().trace(update.state_specs(), batch)
+    lowered = traced.lower(lowering_platforms=(platform,))
+    dump = {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True}
     start = time.perf_counter()
     try:
-        compiled = lowered.compile(
-            {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True}
-        )
+        compiled = lowered.compile(_CUDA if is_gpu else dump)
     except jax.errors.JaxRuntimeError as e:
         needed = _NEEDED.search(str(e))
         if needed is None:
@@ -137,20 +161,26 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
         return {"needed": int(float(needed[1]) * 1024 ** " KMGT".index(needed[2]))}
     seconds = time.perf_counter() - start
     memory = compiled.memory_analysis()
-    # `as_text` fails for v5p and v6e: jaxlib does not know everything libtpu writes.
-    texts = folder.glob("*.after_optimizations.txt")
-    text = max(texts, key=lambda path: path.stat().st_size).read_text("utf-8")
-    collectives, memory_bytes = hlo.read(text, len(devices))
-    return {
+    if is_gpu:
+        text = compiled.as_text()
+    else:
+        # `as_text` fails for v5p and v6e: jaxlib does not know all that libtpu writes.
+        texts = folder.glob("*.after_optimizations.txt")
+        text = max(texts, key=lambda path: path.stat().st_size).read_text("utf-8")
+    work = hlo.read(text, len(devices))
+    found = {
         "arguments": memory.argument_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
         "flops": count_flops(traced.jaxpr.jaxpr),
-        "memory_bytes": memory_bytes,
-        "collectives": collectives,
+        **work._asdict(),
         "compile_seconds": round(seconds, 1),
     }
+    needed = sum(found[name] for name in ("arguments", "temporaries", "results"))
+    # The compiler for GPUs does not refuse what is too large.
+    too_large = is_gpu and needed > topology.chip.memory_gib * 2**30
+    return {"needed": needed} if too_large else found
 
 
 def main() -> None:

@@ -7,9 +7,10 @@ from albert_tf.environment import versions
 from albert_tf.figure import new_figure, to_png
 from albert_tf.planning.plan import GIB, PARTS, Candidate, Plan
 from albert_tf.planning.roofline import ASSUMPTIONS, collectives_of
+from albert_tf.planning.topologies import GpuMachine
 from albert_tf.wording import count_of
 
-_PACKAGES = ("jax", "libtpu", "keras", "albert_tf")
+_PACKAGES = ("jax", "libtpu", "jax-cuda12-pjrt", "keras", "albert_tf")
 _SHOWN = ("train_batch_size", "max_seq_length", "num_predictions", "objective")
 _SHOWN += ("optimizer", "precision", "num_train_steps", "shard_optimizer")
 
@@ -50,14 +51,16 @@ def to_markdown(plans: Sequence[Plan]) -> str:
         _table([_memory(*one) for one in shown]),
         "A step of a device; seconds as if nothing else took any:",
         _table([_step(name, one) for name, one, _ in shown if one.fits]),
+        *_traffic([(name, one) for name, one, _ in shown if one.fits]),
         "All steps, with the best of them:",
         _table([_all_steps(plan) for plan in plans]),
         *(_details(plans[0]) if len(plans) == 1 else []),
         "Assumed:",
         _list(ASSUMPTIONS),
     ]
-    compiled_with = ", ".join(f"{k} {v}" for k, v in versions(_PACKAGES).items())
-    return "\n\n".join([*parts, f"Compiled without a TPU: {compiled_with}."]) + "\n"
+    used = {k: v for k, v in versions(_PACKAGES).items() if v}
+    compiled_with = ", ".join(f"{k} {v}" for k, v in used.items())
+    return "\n\n".join([*parts, f"Compiled without a device: {compiled_with}."]) + "\n"
 
 
 def _shown(plans: Sequence[Plan]) -> list[tuple[str, Candidate, Plan]]:
@@ -104,6 +107,19 @@ def _step(name: str, one: Candidate) -> dict[str, str]:
     return cells | {"step": f"{one.times.step:.4f}", "bound by": one.times.bound}
 
 
+def _traffic(shown: Sequence[tuple[str, Candidate]]) -> list[str]:
+    """Returns a table of the data that is moved in a step, by kind of work."""
+    kinds = {kind: 0 for _, one in shown for kind in one.found.get("kinds", ())}
+    if not kinds:
+        return []
+    rows = []
+    for name, one in shown:
+        found = {kind: one.found["kinds"].get(kind, (0, 0)) for kind in kinds}
+        cells = {kind: f"{size / 1e9:.1f} ({n})" for kind, (n, size) in found.items()}
+        rows.append({"": name, **cells})
+    return ["GB moved by kind of work (number of kernels):", _table(rows)]
+
+
 def _all_steps(plan: Plan) -> dict[str, str]:
     run, model = plan.run(), f"{plan.model}, {plan.topology.name}"
     cells = {"": model, "steps": f"{plan.settings.num_train_steps:,}"}
@@ -120,7 +136,8 @@ def _details(plan: Plan) -> list[str]:
         for one in collectives_of(plan.best.found)
     )
     most = ", ".join(f"{rows} with {form}" for form, rows in plan.most.items())
-    flags = f"--distribution=tpu --precision={plan.settings.precision} "
+    devices = "mirrored" if isinstance(plan.topology, GpuMachine) else "tpu"
+    flags = f"--distribution={devices} --precision={plan.settings.precision} "
     flags += f"--depth={plan.best.depth} "
     flags += f"--gradient_accumulation_steps={plan.best.accumulation}"
     return [
@@ -162,9 +179,9 @@ def draw(plans: Sequence[Plan]) -> bytes:
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     left.set_xlim(0, 1)
     left.set_yticks(places, [name for name, _, _ in shown])
-    for index, kind in enumerate(("compute", "memory", "network")):
+    for index, kind in enumerate(("compute", "memory", "network", "passes")):
         seconds = [getattr(one.times, kind) for _, one, _ in shown]
-        spots = [place + 0.22 * (1 - index) for place in places]
+        spots = [place + 0.2 * (1.5 - index) for place in places]
         right.barh(spots, seconds, height=0.2, label=kind)
     titles = "share of a device's memory", "seconds of a step, each alone"
     for axes, title in zip((left, right), titles, strict=True):

@@ -6,6 +6,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.planning import compiler
+from albert_tf.planning.topologies import find_topology
 
 ANSWER = "import json, sys, pathlib; r = json.load(sys.stdin); print('noise'); "
 ANSWER += "print('more', file=sys.stderr); w = pathlib.Path(sys.argv[1]).write_text; "
@@ -64,5 +65,10 @@ def test_what_a_model_cannot_is_a_refusal():
 
 def test_without_the_packages_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"needs jax and libtpu; .*albert_tf\[plan\]"):
-        compiler.check_installed()
+    for name, plugin, extra in (
+        ("v5e-1", "libtpu", "plan"),
+        ("l4x2", "jax_cuda12_plugin", "plan-gpu"),
+    ):
+        needs = rf"for {name} needs jax and {plugin}: .*albert_tf\[{extra}\]"
+        with pytest.raises(UsageError, match=needs):
+            compiler.check_installed(find_topology(name))

@@ -107,3 +107,37 @@ def test_a_loop_without_a_known_end_is_refused():
     endless = TEXT.replace('"known_trip_count"', '"unknown"')
     with pytest.raises(ValueError, match="more_parts must count to a constant"):
         hlo.read(endless, 16)
+
+
+# In the form XLA writes for a GPU: a product with its bias, attention, a residual.
+GPU_TEXT = """\
+HloModule jit_step, is_scheduled=true
+
+%fused_add (param_0: bf16[64,128], param_1: bf16[64,128]) -> bf16[64,128] {
+  %param_0 = bf16[64,128]{1,0} parameter(0)
+  %param_1 = bf16[64,128]{1,0} parameter(1)
+  ROOT %add.1 = bf16[64,128]{1,0} add(%param_0, %param_1), metadata={op_name="jit(step)/jvp(model)/backbone/encoder/add"}
+}
+
+ENTRY %main (x: bf16[64,128], w: bf16[128,128]) -> bf16[64,128] {
+  %x = bf16[64,128]{1,0} parameter(0)
+  %w = bf16[128,128]{1,0} parameter(1)
+  %matmul = (bf16[64,128]{1,0}, s8[33554432]{0}) custom-call(%x, %w), custom_call_target="__cublas$lt$matmul", metadata={op_name="jit(step)/jvp(model)/backbone/encoder/attention_0/dot_general"}
+  %y = bf16[64,128]{1,0} get-tuple-element(%matmul), index=0
+  %heads = (bf16[64,128]{1,0}, f32[64]{0}) custom-call(%y, %y, %y), custom_call_target="__cudnn$fmhaSoftmax"
+  %z = bf16[64,128]{1,0} get-tuple-element(%heads), index=0
+  %sum = bf16[64,128]{1,0} fusion(%z, %x), kind=kLoop, calls=%fused_add
+  ROOT %new = bf16[64,128]{1,0} fusion(%sum, %x), kind=kLoop, calls=%fused_add, metadata={op_name="jit(step)/adam_w/sub"}
+}
+"""  # noqa: E501
+
+
+def test_kernels_of_a_gpu_have_kinds():
+    work = hlo.read(GPU_TEXT, 1)
+    assert work.kinds == {
+        "products": (1, 2 * LAYER + 128 * 128 * 2),  # without the library's memory
+        "attention": (1, 4 * LAYER + 4 * 64),
+        "normalization": (1, 3 * LAYER),
+        "optimizer": (1, 3 * LAYER),
+    }
+    assert work.memory_bytes == sum(size for _, size in work.kinds.values())

@@ -27,3 +27,13 @@ def test_only_the_network_adds_to_the_slower_of_the_others():
     assert slower.step == slower.memory + slower.network and slower.bound == "memory"
     lonely = times({**FOUND, "flops": 0, "memory_bytes": 0}, find_topology("v5e-16"))
     assert lonely.step == found.network and lonely.bound == "network"
+
+
+def test_kernels_of_a_gpu_run_one_after_another():
+    kinds = {"products": (3, 10**9), "attention": (1, 10**9), "head": (2, 10**9)}
+    found = {"flops": 0, "memory_bytes": 3 * 10**9, "kinds": kinds, "collectives": []}
+    seconds = times(found, find_topology("h100"))
+    rate = 3352e9
+    assert seconds.memory == pytest.approx(2e9 / rate)
+    assert seconds.passes == pytest.approx(1e9 / rate)
+    assert seconds.step == seconds.memory + seconds.passes

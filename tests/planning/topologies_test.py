@@ -50,7 +50,19 @@ def test_an_unknown_size_lists_those_of_its_kind(name):
     assert repr(name) in str(error.value)
 
 
+def test_machines_with_gpus():
+    one, eight = find_topology("h100"), find_topology("h100x8")
+    assert (one.num_devices, eight.num_devices) == (1, 8)
+    options = eight.compiler_options
+    assert options["topology"] == "1x1x8" and "core_count: 132" in str(options)
+    for name in ("h100x3", "h100-8", "h100x"):
+        with pytest.raises(UsageError, match="of h100x1, h100x2, h100x4, h100x8, rec"):
+            find_topology(name)
+
+
 def test_an_unknown_kind_lists_all():
-    with pytest.raises(UsageError, match=r"v4-8, .*v5e-1, .*v5p-8, .*v6e-256") as error:
+    with pytest.raises(
+        UsageError, match=r"v4-8, .*v5e-1, .*v5p-8, .*v6e-256, .*t4x8"
+    ) as error:
         find_topology("v9-8")
     assert "\n" not in str(error.value)

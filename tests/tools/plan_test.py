@@ -14,7 +14,7 @@ from tests.planning.fake_compiler import Compiler
 @pytest.fixture
 def fake(monkeypatch):
     made = Compiler()
-    monkeypatch.setattr(compiler, "check_installed", lambda: None)
+    monkeypatch.setattr(compiler, "check_installed", lambda topology: None)
     monkeypatch.setitem(make_plan.__kwdefaults__, "compiled", made)
     return made
 
@@ -62,6 +62,11 @@ def test_lists_are_compared(fake):
     [
         ("", "--topology is required"),
         ("--topology=v5e-17", "--topology must be one of v5e-1, v5e-4, "),
+        ("--topology=h100x3", "--topology must be one of h100x1, h100x2, "),
+        (
+            "--topology=t4 --preset=albert_base_v2",
+            "--precision must be float16 or float32 on a t4, which has no products in",
+        ),
         ("--topology=v5e-16 --preset=huge", "--preset=huge: preset must be one of "),
         ("--topology=v5e-16", "exactly one of --preset and --albert_config_file must"),
         (
@@ -88,4 +93,4 @@ def test_without_the_extra(monkeypatch):
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     done = run_command("plan", "--preset=albert_base_v2", "--topology=v5e-16")
     assert done.code == 2
-    assert "needs jax and libtpu; pip install 'albert_tf[plan]'" in done.error
+    assert "needs jax and libtpu: pip install 'albert_tf[plan]'" in done.error

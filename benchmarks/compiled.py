@@ -1,0 +1,99 @@
+"""Reads where a step's memory traffic goes from a program compiled for a GPU.
+
+No GPU is needed. Models with two and with four layers are compiled: half the difference
+is the traffic of a layer, and the rest is moved once per step.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from albert_tf.config import AlbertConfig
+from albert_tf.planning.compiler import check_installed, compile_step
+from albert_tf.planning.plan_settings import pretraining
+from albert_tf.planning.roofline import DENSE
+from albert_tf.planning.topologies import find_topology
+from benchmarks.objectives_report import to_table
+from benchmarks.report import Report, Row
+
+_LAYERS = 2, 4
+_NOTES = (
+    "GB: the operands and results of all kernels of a kind. attention: fused kernels; "
+    "attention passes: other kernels between its products. normalization: with "
+    "residuals and biases. Products are those of cuBLAS, which a GPU may replace after "
+    "trying others.",
+)
+
+
+def run(
+    preset: str,
+    shapes: tuple[tuple[int, int], ...],
+    machine: str,
+    depth: str,
+    compiled: Callable[[dict], dict[str, Any]] = compile_step,
+) -> Report:
+    """Compiles steps for a machine; returns kernels and bytes by kind of work.
+
+    Args:
+        preset: str. Size of the model.
+        shapes: tuple of (int, int). Rows and tokens.
+        machine: str. Name of GPUs, as for `albert-tf plan --topology`.
+        depth: str. Form of the encoder, as for `pretrain`.
+
+    Raises:
+        UsageError: If there is no such machine, or its compiler is not installed.
+    """
+    topology = find_topology(machine, "compile_for")
+    check_installed(topology)
+    rows, parts = [], []
+    for batch, length in shapes:
+        given = {"preset": preset, "train_batch_size": batch, "max_seq_length": length}
+        settings = dataclasses.asdict(pretraining(given | {"optimizer": "adamw"}, {}))
+        few, more = (
+            compiled(
+                {
+                    "settings": settings,
+                    "config": config.to_dict(),
+                    "topology": machine,
+                    "depth": depth,
+                    "parts": 1,
+                }
+            )
+            for config in (
+                AlbertConfig.from_preset(preset, num_hidden_layers=n) for n in _LAYERS
+            )
+        )
+        name = f"{preset}, {batch} x {length}, {topology.name}"
+        memory = (more["temporaries"] - few["temporaries"]) / (_LAYERS[1] - _LAYERS[0])
+        own, table = _kinds(name, few["kinds"], more["kinds"])
+        rows += [*own, Row(f"{name}, a layer: temporaries", memory / 2**30, "GiB")]
+        kept = f"Temporaries of a layer: {memory / 2**30:.2f} GiB."
+        parts.append(f"**{name}**\n\n{table}\n\n{kept}")
+    text = "\n\n".join(parts)
+    return Report(f"Compiled step, {depth}", rows, notes=_NOTES, text=text)
+
+
+def _kinds(name: str, few: dict, more: dict) -> tuple[list[Row], str]:
+    """Returns kernels and bytes of a layer, and once per step, as rows and as text."""
+    table: dict[str, dict[str, float]] = {}
+    for kind in {**more, **few}:
+        pairs = zip(few.get(kind, (0, 0)), more.get(kind, (0, 0)), strict=True)
+        cells = {}
+        for unit, (small, large) in zip(("kernels", "GB"), pairs, strict=True):
+            scale = 1e9 if unit == "GB" else 1
+            layer = (large - small) / (_LAYERS[1] - _LAYERS[0]) / scale
+            cells[f"{unit}, a layer"] = layer
+            cells[f"{unit}, once"] = small / scale - _LAYERS[0] * layer
+        table[kind] = cells
+    passes = [cells for kind, cells in table.items() if kind not in DENSE]
+    columns = list(passes[0])
+    table["all but products and attention"] = {
+        column: sum(cells[column] for cells in passes) for column in columns
+    }
+    rows = [
+        Row(f"{name}: {kind}, {column}", value, "")
+        for kind, cells in table.items()
+        for column, value in cells.items()
+    ]
+    cells = {k: {c: f"{v:.2f}" for c, v in one.items()} for k, one in table.items()}
+    return rows, "\n".join(to_table(cells))

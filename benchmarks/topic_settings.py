@@ -21,18 +21,19 @@ class TopicSettings:
             batches.npz, log.json.
         objective: objectives: names of those that are compared (default: all). step:
             those that are timed beside albert, instead of transformers.
-        work_dir: objectives, pairs, sharing, vectors: folder of the study's text, runs
-            and scores; the same command continues a study that was stopped.
+        work_dir: objectives, pairs, sharing, vectors, folding: folder of the study's
+            text, runs and scores; the same command continues a study that was stopped.
         sst2_dir: objectives, sharing: folder with train.tsv and dev.tsv of SST-2.
         cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
-        stsb_dir: vectors: folder with train.tsv and dev.tsv of STS-B.
+        stsb_dir: vectors, folding: folder with train.tsv and dev.tsv of STS-B.
         squad_train_file: vectors: file of SQuAD whose questions and paragraphs are
             trained on.
-        squad_dev_file: vectors: file of SQuAD whose paragraphs are searched.
+        squad_dev_file: vectors, folding: file of SQuAD whose paragraphs are searched.
         models: embeddings: folder of sentence-transformers whose weights are used
             (default: random ones). vectors: folders of the encoders.
-        scale: objectives, pairs, sharing, vectors, step with --backend: small takes
-            minutes, and shows only that everything runs.
+            folding: folder of the teacher, an encoder of vectors.
+        scale: objectives, pairs, sharing, vectors, folding, step with --backend: small
+            takes minutes, and shows only that everything runs.
         sizes: costs, step with --backend=jax: some of base, large, xlarge, xxlarge.
         num_layers: depth: numbers of layers of the models that are trained.
         backend: step: some of jax, tensorflow, transformers, each in a process of its

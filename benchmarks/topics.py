@@ -21,7 +21,7 @@ def measure(
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
             "embeddings", "fidelity", "objectives", "pairs", "sharing", "vectors",
-            "costs" or "depth".
+            "folding", "costs" or "depth".
         values: dict. Values of the command's flags by name.
         save: callable. Called with reports of the results so far, by topics that may be
             cut off.
@@ -43,6 +43,8 @@ def measure(
         return _measure_embeddings(values)
     if topic == "vectors":
         return _measure_vectors(values)
+    if topic == "folding":
+        return _measure_folding(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
     if topic == "objectives":
@@ -238,6 +240,18 @@ def _measure_vectors(values: Mapping[str, Any]) -> Report:
             raise UsageError(f"--{name}: required for benchmark vectors")
     names = (*needed, "train_file", "scale")
     return vectors.run(vectors.Study(**{name: values[name] for name in names}))
+
+
+def _measure_folding(values: Mapping[str, Any]) -> Report:
+    from benchmarks import folding
+
+    needed = ("work_dir", "models", "input_file", "stsb_dir", "squad_dev_file")
+    for name in needed:
+        if not values[name]:
+            raise UsageError(f"--{name}: required for benchmark folding")
+    work_dir, models, *rest = (values[name] for name in needed)
+    require(len(models) == 1, "--models: benchmark folding has one teacher", models)
+    return folding.run(folding.Study(work_dir, models[0], *rest, values["scale"]))
 
 
 def _measure_fidelity(values: Mapping[str, Any]) -> Report:

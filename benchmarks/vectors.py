@@ -77,12 +77,12 @@ def run(study: Study) -> Report:
         DataError: If data or a model cannot be read.
     """
     num_seeds, num_examples, _ = SCALES[study.scale]
-    sources, dev = _write_data(study), _Dev(study)
+    sources, dev = _write_data(study), Dev(study.stsb_dir, study.work_dir)
     count = CountVectorizer().fit([*dev.first, *dev.second, *dev.search.documents])
     words = dev.score(lambda texts: count.transform(texts).toarray())
     scores = {"BM25": [dev.rank(bm25)], "bag of words": [words]}
     for number, model in enumerate(study.models):
-        scores[f"{model}, as it is"] = [_score_model(dev, model)]
+        scores[f"{model}, as it is"] = [score_model(dev, model)]
         options = {
             "init_checkpoint": model,
             "max_train_examples": num_examples,
@@ -98,7 +98,7 @@ def run(study: Study) -> Report:
                 finetune_once(
                     FinetuneSettings(output_dir=path, seed=seed, **options, **source)
                 )
-                trained.append(_score_model(dev, path))
+                trained.append(score_model(dev, path))
     return _report(scores)
 
 
@@ -116,15 +116,21 @@ def bm25(queries: list[str], documents: list[str]) -> np.ndarray:
     return (sparse.csr_array(counter.transform(queries)) @ terms.T).toarray()
 
 
-class _Dev:
+class Dev:
     """The dev examples of STS-B, and what is searched."""
 
-    def __init__(self, study: Study):
-        pairs = as_embedding(find_task("stsb")).splits["dev"].read(study.stsb_dir)
+    def __init__(self, stsb_dir: str, work_dir: str):
+        pairs = as_embedding(find_task("stsb")).splits["dev"].read(stsb_dir)
         self.first, self.second = map(list, zip(*pairs.texts, strict=True))
         self.labels, self.task = pairs.labels, find_task("beir")
-        folder = files.join(study.work_dir, "beir")
+        folder = files.join(work_dir, "beir")
         self.search = self.task.splits["test"].read(folder)
+
+    @property
+    def texts(self) -> list[str]:
+        """Returns every text that is encoded."""
+        searched = [*self.search.texts, *self.search.documents]
+        return [*self.first, *self.second, *searched]
 
     def score(self, encode: Encode) -> dict[str, float]:
         """Returns the scores of vectors by their metric."""
@@ -145,7 +151,8 @@ class _Dev:
         return {"ndcg_at_10": self.task.compare(search, answers)["ndcg_at_10"]}
 
 
-def _score_model(dev: _Dev, model: str) -> dict[str, float]:
+def score_model(dev: Dev, model: str) -> dict[str, float]:
+    """Returns the scores of a folder's model by their metric."""
     options = {"max_seq_length": _LENGTH, "num_threads": num_cores()}
     scores = dev.score(Embedder.from_pretrained(model, **options))
     forget_graphs()
@@ -157,8 +164,19 @@ def _write_data(study: Study) -> dict[str, dict[str, Any]]:
     rng, most = random.Random(0), SCALES[study.scale][-1]
     table = files.join(study.work_dir, "questions.tsv")
     pairs = _questions(study.squad_train_file, rng)
-    _write(table, table_text([("text", "positive"), *pairs]))
-    pairs = _questions(study.squad_dev_file, rng)
+    write_text(table, table_text([("text", "positive"), *pairs]))
+    write_search(study.squad_dev_file, study.work_dir, most, rng)
+    path = files.join(study.stsb_dir, "train.tsv")
+    sources = {"STS-B": {"train_file": path, "task": "stsb", "answer_head": EMBEDDER}}
+    if study.train_file:
+        name = study.train_file.rpartition("/")[2]
+        sources[name] = {"train_file": study.train_file}
+    return {**sources, "SQuAD": {"train_file": table}}
+
+
+def write_search(squad_file: str, work_dir: str, most: int, rng: random.Random) -> None:
+    """Writes a folder of BEIR: questions of a file of SQuAD search its paragraphs."""
+    pairs = _questions(squad_file, rng)
     documents = list(dict.fromkeys(text for _, text in pairs))[:most]
     ids = {text: f"d{i}" for i, text in enumerate(documents)}
     pairs = [(f"q{i}", *row) for i, row in enumerate(pairs) if row[1] in ids][:most]
@@ -166,16 +184,10 @@ def _write_data(study: Study) -> dict[str, dict[str, Any]]:
     texts["corpus"] = {name: text for text, name in ids.items()}
     for name, rows in texts.items():
         lines = [files.to_json({"_id": key, "text": x}) for key, x in rows.items()]
-        _write(files.join(study.work_dir, "beir", f"{name}.jsonl"), "\n".join(lines))
+        write_text(files.join(work_dir, "beir", f"{name}.jsonl"), "\n".join(lines))
     rows = [("query-id", "corpus-id", "score")]
     rows += [(name, ids[text], "1") for name, _, text in pairs]
-    _write(files.join(study.work_dir, "beir/qrels/test.tsv"), table_text(rows))
-    path = files.join(study.stsb_dir, "train.tsv")
-    sources = {"STS-B": {"train_file": path, "task": "stsb", "answer_head": EMBEDDER}}
-    if study.train_file:
-        name = study.train_file.rpartition("/")[2]
-        sources[name] = {"train_file": study.train_file}
-    return {**sources, "SQuAD": {"train_file": table}}
+    write_text(files.join(work_dir, "beir/qrels/test.tsv"), table_text(rows))
 
 
 def _questions(path: str, rng: random.Random) -> list[tuple[str, str]]:
@@ -190,7 +202,8 @@ def _questions(path: str, rng: random.Random) -> list[tuple[str, str]]:
     return rng.sample(rows, len(rows))
 
 
-def _write(path: str, text: str) -> None:
+def write_text(path: str, text: str) -> None:
+    """Writes a file of a study, and its folder."""
     files.make_folder(path.rpartition("/")[0])
     files.write_text(path, text, True)
 

@@ -5,7 +5,8 @@ Topics: `data` (text to records against the original's algorithm, peak memory),
 `convert` (the largest model), `finetune`, `step`, `serving`, `predict`, `embeddings`
 (speeds, in turns with transformers, sentence-transformers and other runtimes; steps
 also with other objectives), `vectors` (what training makes of encoders' vectors),
-`fidelity` (every step of a recorded run of the original; docs/fidelity.md),
+`folding` (what training heals of folded ones), `fidelity` (every step of a recorded run
+of the original; docs/fidelity.md),
 `objectives` (what pretraining objectives are worth; docs/relatives.md), `pairs` (what
 models of next sentences know of order, and the reverse), `sharing` (how encoders with
 and without sharing learn, also from few labels), `costs` (memory and time of a step,
@@ -28,7 +29,7 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
-_STUDIES = ("objectives", "pairs", "sharing", "vectors", "costs", "depth")
+_STUDIES = ("objectives", "pairs", "sharing", "vectors", "folding", "costs", "depth")
 _TOPICS += ("embeddings", *_STUDIES)
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(

@@ -14,7 +14,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 # Purpose of a key; the first part after the seed.
 DOCUMENT, LABELS, SPLIT, ORDER = range(1, 5)
 EXAMPLE = 6  # 5 would draw other masks from the same seed
-MIXTURE = 7
+MIXTURE, LAYERS = 7, 8
 # Purpose of a draw; each has its own stream.
 NGRAM_LENGTH, NGRAM_ORDER, ACTION, REPLACEMENT, PACKING, SAMPLE = range(1, 7)
 

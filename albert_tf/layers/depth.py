@@ -17,6 +17,8 @@ from albert_tf.layers.context import within
 
 UNROLLED, LOOP, LOOP_REMAT = "unrolled", "loop", "loop_remat"
 _FORM = contextvars.ContextVar("albert_tf_depth", default=UNROLLED)
+_LIMIT = contextvars.ContextVar("albert_tf_layers", default=None)
+_STATES = contextvars.ContextVar("albert_tf_states", default=None)
 
 
 def depth_form(form: str) -> contextlib.AbstractContextManager[None]:
@@ -36,6 +38,36 @@ def depth_form(form: str) -> contextlib.AbstractContextManager[None]:
 def current_form() -> str:
     """Returns the form chosen by `depth_form`."""
     return _FORM.get()
+
+
+def limit_layers(layers: int | None) -> contextlib.AbstractContextManager[None]:
+    """Has the encoders that are called inside compute their first layers alone.
+
+    `layers` is their number; None for all. The choice is local to a thread.
+    """
+    return within(_LIMIT, layers)
+
+
+def num_blocks(config: AlbertConfig) -> int:
+    """Returns the number of rows of `config.layer_table()` that are computed."""
+    limit, most = _LIMIT.get(), config.num_hidden_layers
+    return config.inner_group_num * min(most if limit is None else limit, most)
+
+
+def is_limited(config: AlbertConfig) -> bool:
+    """Returns whether some layers of an encoder are not computed."""
+    return num_blocks(config) < len(config.layer_table())
+
+
+def keep_states(states: list) -> contextlib.AbstractContextManager[None]:
+    """Adds the last states of every backbone that is called inside to a list."""
+    return within(_STATES, states)
+
+
+def note_states(x) -> None:
+    """Adds states to the list of `keep_states`, if there is one."""
+    if (states := _STATES.get()) is not None:
+        states.append(x)
 
 
 class Stretch(NamedTuple):

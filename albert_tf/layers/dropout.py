@@ -27,6 +27,10 @@ class StepSeeds(keras.random.SeedGenerator):
         self._step = ops.cast(step, "uint32")
         self._taken = 0
 
+    def again(self) -> "StepSeeds":
+        """Returns the same seeds, from the first one on."""
+        return StepSeeds(self._seed, self._step)
+
     def next(self, ordered=True):
         """Returns the next seed, uint32 `[2]`."""
         number = ops.cast(self._next_number(), "uint32")

@@ -13,6 +13,7 @@ from keras import ops
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
+from albert_tf.layers import depth
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
@@ -138,10 +139,11 @@ class AlbertBackbone(ConfiguredModel):
             training=training,
             seeds=seeds,
             readers=readers,
-            num_blocks=len(self.config.layer_table()),
+            num_blocks=depth.num_blocks(self.config),
             every_layer=output_hidden_states or output_attentions,
         )
         x = encoded.sequence_output
+        depth.note_states(x)
         if pooled_only:
             x = ops.reshape(x, (*shape, self.config.hidden_size))
             x = x if before_pooler is None else before_pooler(x)

@@ -12,7 +12,6 @@ from absl import logging
 from albert_tf.errors import require
 from albert_tf.heads import NONE
 from albert_tf.inference.files import model_digest
-from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.distillation import Taught
 from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.optimizers.create import learning_rate_multipliers
@@ -86,7 +85,7 @@ def read_inputs(
     settings, task, parts = read() if read else examples.read_task(settings)
     with start.open_start(settings) as begin:
         tokenizer = begin.tokenizer
-        check_depth(settings.depth, begin.config)
+        start.check_layers(settings, begin.config)
         task = begin.choose_head(task)
         if begin.checkpoint is not None:
             task = vectors.with_prompts(task, begin.checkpoint.head_options)

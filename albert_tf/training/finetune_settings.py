@@ -136,12 +136,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         train: Weights to train: all; or depth, the ones that single layers have of
             their own (depth_rank, depth_embedding), and the head. All other weights of
             the encoder stay as they are, except for a pooler that the checkpoint lacks.
-        depth_rank: Rank of the matrices of its own that each layer gets, next to its
-            kernels; 0: none. They begin by changing nothing.
-        depth_matrices: With --depth_rank, the kernels that get them: some of query,
-            key, value, attention_output, ffn_intermediate and ffn_output. Default: all.
-        depth_embedding: Give each layer a vector of its own, added to its input, which
-            begins as 0.
         packing: Put several short examples of a batch into one row. Does not change
             results, except through the values that the encoder's dropout drops, where
             it has any. Not with rows of fixed length, and not with --backend=jax.
@@ -218,9 +212,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     label_smoothing: float = setting(0.0, minimum=0, below=1)
     exits: str = setting("none", group="model", choices=EXIT_MODES)
     train: str = setting("all", choices=TRAINED)
-    depth_rank: int = setting(0, group="model", minimum=0, identity="config")
-    depth_matrices: tuple[str, ...] = setting((), group="model", identity="config")
-    depth_embedding: bool = setting(False, group="model", identity="config")
     packing: bool = setting(True, group="examples")
     fixed_length: bool = setting(False, group="examples", identity="recorded")
     jit_compile: bool = False
@@ -261,12 +252,13 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         need = "--train=depth: cannot be combined with --exits=frozen, which trains the"
         need = f"{need} exits alone"
         require(self.train == ALL or self.exits != FROZEN, need)
-        require(
-            self.depth == "unrolled"
-            or (self.exits == NONE and not self.embedding_layers),
-            f"--depth={self.depth}: cannot be combined with --exits and "
-            "--embedding_layers, which read every layer",
-        )
+        reads_every = self.exits != NONE or bool(self.embedding_layers)
+        for flag, is_set in (
+            (f"--depth={self.depth}", self.depth != "unrolled"),
+            ("--depth_range", self.depth_range),
+        ):
+            need = f"{flag}: cannot be combined with --exits and --embedding_layers, "
+            require(not (reads_every and is_set), f"{need}which read every layer")
 
     def _check_teacher(self) -> None:
         """Raises `UsageError` if settings do not fit a teacher, or there is none."""

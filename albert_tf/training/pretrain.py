@@ -10,7 +10,7 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.errors import DataError, require
 from albert_tf.heads import MODEL
-from albert_tf.layers.depth import check_depth
+from albert_tf.objectives.any_depth import both_passes, with_short_pass
 from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.objectives.terms import SpanTargets
 from albert_tf.storage import files
@@ -25,7 +25,7 @@ from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
 from albert_tf.training.run_folder import CHECKPOINT_FOLDER, RunFolder
-from albert_tf.training.start import content_of, make_pretrainer
+from albert_tf.training.start import check_layers, content_of, make_pretrainer
 from albert_tf.training.weights import WeightAverages
 
 
@@ -63,7 +63,8 @@ def find_objective(settings: PretrainSettings) -> Objective:
     require(fits, f"--keep_best must be one of {', '.join(metrics)}", best)
     targets = SpanTargets(settings.max_span, settings.span_edges)
     objective = objective.with_span_targets(targets)
-    return objective.with_pair_weight(settings.pair_loss_weight)
+    objective = objective.with_pair_weight(settings.pair_loss_weight)
+    return with_short_pass(objective, settings.depth_consistency)
 
 
 def _opened(
@@ -76,7 +77,7 @@ def _opened(
         tokenizer = pretrain_inputs.load_run_tokenizer(settings, start)
         pretrain_inputs.check_ngram(settings, folder.was_begun)
         config = pretrain_inputs.load_config(settings, start, tokenizer)
-        check_depth(settings.depth, config)
+        check_layers(settings, config)
         pretrain_inputs.check_sizes(settings, config, tokenizer)
         pretrain_inputs.check_segments(settings, config)
         replicas, sharing = strategy.num_replicas_in_sync, num_shares(strategy)
@@ -104,9 +105,12 @@ def _opened(
             settings.num_train_steps,
         )
         make_model = functools.partial(make_pretrainer, settings, start, config, head)
-        step = build_step(
-            settings, strategy, make_model, lambda model: (objective, None)
-        )
+
+        def learns(model):
+            passes = functools.partial(both_passes, model)
+            return objective, passes if settings.depth_consistency else None
+
+        step = build_step(settings, strategy, make_model, learns)
     averages = WeightAverages(step.model, step.optimizer)
     return Pretraining(settings, folder, tokenizer, data, step, averages, draw)
 

@@ -61,8 +61,10 @@ def load_config(
 ) -> AlbertConfig:
     """Returns the model's config from a preset, a file or the initial checkpoint."""
     if start is None or settings.preset or settings.albert_config_file:
-        return settings.own_config(tokenizer.pad_id)
-    return start.config
+        config = settings.own_config(tokenizer.pad_id)
+    else:
+        config = start.config
+    return settings.with_depth_weights(config)
 
 
 def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:

@@ -60,6 +60,10 @@ class PretrainSettings(TrainingSettings):
         temperature: With --objective=electra: divides the generator's logits before
             tokens are drawn.
         disallow_correct: With --objective=electra: never draw the original token.
+        depth_consistency: With --depth_range: every step also computes all layers. Its
+            loss is the one after all layers, plus this weight times the loss after the
+            fewer layers and the mean squared difference of the last states of both,
+            where the states after all layers are constants. LoopFormer has 0.1.
         preset: Size of the model, such as albert_base_v2. Exclusive with
             --albert_config_file. Without either: the size of --init_checkpoint.
         albert_config_file: JSON file with the sizes of the model.
@@ -137,6 +141,7 @@ class PretrainSettings(TrainingSettings):
     share_encoder: bool = False
     temperature: float = setting(1.0, above=0)
     disallow_correct: bool = False
+    depth_consistency: float = setting(0.0, minimum=0)
     preset: str = setting("", group="model", common=True, identity="config")
     albert_config_file: str = setting("", group="model", common=True, identity="config")
     init_checkpoint: str = setting(
@@ -248,6 +253,11 @@ class PretrainSettings(TrainingSettings):
                 value = getattr(self, flag)
                 need = f"--{flag}={value} requires --objective={other}"
                 require(value == defaults[flag], need, name)
+        ranges = ",".join(self.depth_range)
+        need = "--depth_range: one number of layers does not fit the two nets of "
+        require(not ranges or name != "electra", f"{need}--objective=electra", ranges)
+        need = "--depth_consistency requires --depth_range"
+        require(ranges or not self.depth_consistency, need, self.depth_consistency)
         weight = self.pair_loss_weight
         usual = name in OF_PAIRS or weight == defaults["pair_loss_weight"]
         need = f"--pair_loss_weight={weight} requires an objective with a loss about "

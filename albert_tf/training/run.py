@@ -102,6 +102,7 @@ def build_step(
         jit_compile=settings.jit_compile,
         fuse=settings.fuse_elementwise,
         depth=settings.depth,
+        random_depth=settings.random_depth,
         **({"shard_optimizer": True} if settings.shard_optimizer else {}),
         forward=forward,
     )

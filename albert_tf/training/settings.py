@@ -4,7 +4,8 @@ import copy
 import dataclasses
 from typing import Any, ClassVar, Self
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import DEPTH_FIELDS, AlbertConfig
+from albert_tf.converters.equivalents import is_new
 from albert_tf.errors import UsageError, require
 from albert_tf.optimizers.arguments import (
     ONLY_ORIGINAL,
@@ -12,6 +13,7 @@ from albert_tf.optimizers.arguments import (
     check_schedule_arguments,
 )
 from albert_tf.settings import check_fields, describe, setting
+from albert_tf.training.random_depth import RandomDepth
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,15 @@ class TrainingSettings:
             loop_remat: also compute them again in the backward pass, which keeps only
             their inputs, for a third more operations; known as gradient checkpointing
             or rematerialization. The numbers are the same.
+        depth_rank: Rank of the matrices of its own that each layer gets, next to its
+            kernels; 0: none. They begin by changing nothing.
+        depth_matrices: With --depth_rank, the kernels that get them: some of query,
+            key, value, attention_output, ffn_intermediate and ffn_output. Default: all.
+        depth_embedding: Give each layer a vector of its own, added to its input, which
+            begins as 0.
+        depth_range: Two numbers of layers, such as 3,12: each step computes the first
+            layers alone, a number of them drawn between these, so that the model
+            answers with any (--layers of other commands). Default: always all layers.
         shard_optimizer: With --backend=jax: divide the optimizer's slots among the
             devices (ZeRO).
         jit_compile: Compile the whole step with XLA (a TPU always does, and
@@ -144,6 +155,10 @@ class TrainingSettings:
         choices=("unrolled", "loop", "loop_remat"),
         identity="recorded",
     )
+    depth_rank: int = setting(0, group="model", minimum=0, identity="config")
+    depth_matrices: tuple[str, ...] = setting((), group="model", identity="config")
+    depth_embedding: bool = setting(False, group="model", identity="config")
+    depth_range: tuple[str, ...] = ()
     shard_optimizer: bool = setting(False, group="devices", identity=False)
     jit_compile: bool = setting(False, group="devices")
     seed: int = setting(12345, common=True, minimum=0, maximum=2**31 - 1)
@@ -187,6 +202,7 @@ class TrainingSettings:
             "--precision=float16 is for GPUs; --distribution=tpu computes in float32 "
             "or bfloat16",
         )
+        _ = self.random_depth  # checks the range
         self.check_lengths()
 
     def check_lengths(self) -> None:
@@ -225,6 +241,17 @@ class TrainingSettings:
             **{name: getattr(self, name) for name in names.split()},
             "exclude_from_weight_decay": tuple(filter(None, map(str.strip, parts))),
         }
+
+    @property
+    def random_depth(self) -> RandomDepth | None:
+        """Draws the number of layers of each step; None for all layers."""
+        if not self.depth_range:
+            return None
+        ends = [int(end) for end in self.depth_range if end.isdecimal()]
+        fits = len(ends) == len(self.depth_range) == 2 and 1 <= ends[0] <= ends[1]
+        need = "--depth_range must be two rising numbers of layers, such as 3,12"
+        require(fits, need, ",".join(self.depth_range))
+        return RandomDepth(self.seed, *ends)
 
     @property
     def phases(self) -> "list[Phase]":
@@ -275,6 +302,23 @@ class TrainingSettings:
         if pad_id is None or not config.position_offset:
             return config
         return config.replace(position_offset=pad_id + 1)
+
+    def with_depth_weights(self, config: AlbertConfig) -> AlbertConfig:
+        """Returns the config with the weights of single layers that settings add.
+
+        Raises `UsageError` if the model has others, or cannot have these.
+        """
+        asked = {n: getattr(self, n) for n in DEPTH_FIELDS if getattr(self, n)}
+        try:
+            changed = config.replace(**asked)
+        except ValueError as e:
+            raise UsageError(f"--{e}") from None
+        for name, value in asked.items():
+            has = getattr(config, name)
+            need = f"--{name}: the model has {has!r} already; leave the flag out"
+            fits = is_new(name, config) or getattr(changed, name) == has
+            require(fits, need, value)
+        return changed
 
     def check_vocabulary(self, config: AlbertConfig, vocab_size: int) -> None:
         """Raises `UsageError` if a tokenizer has more tokens than a model."""

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from absl import logging
 
-from albert_tf.config import DEPTH_FIELDS, AlbertConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.converters import load, nets
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.equivalents import differences, is_new
@@ -20,6 +20,7 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError, require
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
+from albert_tf.layers.depth import check_depth
 from albert_tf.models.base import weight_names
 from albert_tf.tasks import labels
 from albert_tf.tasks.task import Task
@@ -82,7 +83,9 @@ class Start:
             self.tokenizer = choose_tokenizer(
                 checkpoint, settings.spm_model_file or None, *normalization
             )
-        self.config = _with_depth_weights(config, settings)
+        self.config = settings.with_depth_weights(config)
+        need = "--train=depth: no layer has weights of its own; add --depth_rank"
+        require(settings.train == ALL or self.config.has_depth_weights, need)
         self._keeps_head = False
         settings.check_vocabulary(config, self.tokenizer.vocab_size)
 
@@ -206,6 +209,8 @@ def make_pretrainer(
         model = row.load_class()(config, seed=settings.seed, dtype=dtype, **options)
         model.mark_untrained()
         return model
+    if (own := settings.with_depth_weights(start.config)) != start.config:
+        start = grow(start, own)
     if settings.grow:
         start = grow(start, config)
     changes = differences(start.config, config)
@@ -271,22 +276,10 @@ def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertCon
     return config.replace(**{name: getattr(other, name) for name in taken})
 
 
-def _with_depth_weights(
-    config: AlbertConfig, settings: FinetuneSettings
-) -> AlbertConfig:
-    """Returns the config with the weights of single layers that the settings add.
-
-    Raises `UsageError` if the model has others, or cannot have these.
-    """
-    asked = {n: getattr(settings, n) for n in DEPTH_FIELDS if getattr(settings, n)}
-    try:
-        changed = config.replace(**asked)
-    except ValueError as e:
-        raise UsageError(f"--{e}") from None
-    for name, value in asked.items():
-        has = getattr(config, name)
-        need = f"--{name}: the model has {has!r} already; leave the flag out"
-        require(is_new(name, config) or getattr(changed, name) == has, need, value)
-    need = "--train=depth: no layer has weights of its own; add --depth_rank"
-    require(settings.train == ALL or changed.has_depth_weights, need)
-    return changed
+def check_layers(settings: Any, config: AlbertConfig) -> None:
+    """Raises `UsageError` if a model does not have the layers that settings ask for."""
+    check_depth(settings.depth, config)
+    drawn, most = settings.random_depth, config.num_hidden_layers
+    need = f"--depth_range must be within 1,{most}, the layers of the model"
+    ends = ",".join(settings.depth_range)
+    require(drawn is None or drawn.high <= most, need, ends)

@@ -356,6 +356,7 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
     ("changes", "code", "message"),
     [
         ({"max_predictions_per_seq": 5}, 1, "5"),
+        ({"depth_range": "2,3"}, 2, "--depth_range must be within 1,2, the layers of"),
         ({"depth": "loop"}, 2, "--depth=loop: needs layers that read the same weights"),
     ],
 )
@@ -460,13 +461,15 @@ def test_roberta_from_records_to_the_model(records, tmp_path, capfd):
     data, out = records(pair_policy="doc_sentences", **made), tmp_path / "run"
     given = {"packing": True, "max_predictions_per_seq": None, "objective": "roberta"}
     given |= {"keep_best": "mlm_accuracy", "sample_texts": ("The [MASK] sat.",)}
+    given |= {"depth_range": ("1", "1"), "depth_consistency": 0.1}
     given = short(data, **made, **given)
     sizes = {"family": "roberta", "type_vocab_size": 1, "position_offset": 1}
-    sizes |= {**SMALL, "format": "albert_tf", "vocab_size": 800}
+    sizes |= {**SMALL, "format": "albert_tf", "vocab_size": 800, "num_hidden_layers": 2}
     run_pretraining(tmp_path, sizes, **given)
     assert "MLM accuracy" in capfd.readouterr().err
     for line in lines_of(out):
         assert line["loss"] == line["mlm_loss"]
+        assert ("short_loss" in line) == (line["split"] == "train")
         assert not [name for name in line if name.startswith(("sop", "nsp"))]
     record = json.loads((out / "run.json").read_text())
     assert record["settings"]["masking"] == "roberta"

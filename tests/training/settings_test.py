@@ -123,6 +123,10 @@ def test_a_schedule_is_refused(schedule, changes, message):
             "--depth=loop: cannot be combined with --exits",
         ),
         (
+            {"embedding_layers": ("1",), "depth_range": ("1", "2")},
+            "--depth_range: cannot be combined with --exits and --embedding_layers",
+        ),
+        (
             {"num_train_epochs": 2.0, "num_train_steps": 9},
             "--num_train_epochs: cannot be combined with num_train_steps, received 2.0 "
             "and 9",

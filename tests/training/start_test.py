@@ -12,7 +12,9 @@ from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.start import Start, open_start
+from albert_tf.training.pretrain_inputs import load_config
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.start import Start, make_pretrainer, open_start
 from tests.tiny import SPIECE
 from tests.training.runs import lines_of, run
 
@@ -41,6 +43,19 @@ def test_only_weights_of_single_layers_and_the_head_are_trained(pretrained):
     for given in ({"init_checkpoint": "", **scratch}, {"exits": "frozen"}):
         with pytest.raises(UsageError, match="^--train=depth: "):
             dataclasses.replace(settings, **given)
+
+
+def test_pretraining_gives_layers_weights_of_their_own(pretrained):
+    paths = {"input_file": "a", "output_dir": "b", "init_checkpoint": pretrained}
+    settings = PretrainSettings(**paths, depth_rank=2)
+    with load.open_checkpoint(pretrained) as start:
+        config = load_config(settings, start, None)
+        model = make_pretrainer(settings, start, config, "pretraining", "float32")
+    before = from_pretrained(pretrained)
+    assert model.config == before.config.replace(depth_rank=2)
+    batch = {"token_ids": np.ones((1, 4), int), "mask_positions": np.ones((1, 1), int)}
+    one, other = (each(batch)["mlm_logits"] for each in (before, model))
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

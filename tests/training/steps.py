@@ -22,6 +22,7 @@ from albert_tf.objectives.embedding import AdaptiveLayer, Contrastive, Matryoshk
 from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.engine import TrainStep, bring_home, create_strategy, distribute
+from albert_tf.training.random_depth import RandomDepth
 from albert_tf.training.weights import mark_trained
 from tests.backends.differentiate import value_and_gradients
 
@@ -106,8 +107,11 @@ def make_step(
     pair_weight=1.0,
     loss_scale=None,
     draws=False,
+    depths=None,
     **options,
 ):
+    if depths:
+        options["random_depth"] = RandomDepth(1, *depths)
     objective, head = OF_VECTORS.get(learns), "text_embedder"
     if objective is None:
         objective = OBJECTIVES[learns].with_pair_weight(pair_weight)

@@ -1,5 +1,7 @@
 """The training step on JAX, with the same interface as the step on TensorFlow."""
 
+import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from albert_tf.layers.attention import padding_last
 from albert_tf.models.base import weight_names
 from albert_tf.training.jax.devices import Devices, num_shares
 from albert_tf.training.jax.update import AXIS, Update, count_tokens
+from albert_tf.training.random_depth import RandomDepth
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -72,6 +75,7 @@ class TrainStep(EvaluationStep):
         model, objective, strategy: As for `EvaluationStep`.
         optimizer: From `create_optimizer`; built here.
         seed, accumulation, forward, depth, shard_optimizer: See `Update`.
+        random_depth: `training.random_depth.RandomDepth` or None. As on TensorFlow.
         jit_compile, fuse: bool. Without effect: XLA always compiles the whole step.
     """
 
@@ -84,6 +88,7 @@ class TrainStep(EvaluationStep):
         *,
         jit_compile: bool = True,
         fuse: bool = False,
+        random_depth: RandomDepth | None = None,
         **options: Any,
     ):
         del jit_compile, fuse
@@ -94,6 +99,8 @@ class TrainStep(EvaluationStep):
         self._update = Update(model, objective, optimizer, strategy.mesh, **options)
         self.variables = self._update.variables
         self._train = self._update.compiled()
+        self.random_depth = random_depth
+        self._at_depth: dict[int, TrainStep] = {}
         self._predict = self._compiled(
             strategy.local_mesh,
             lambda batch: self._answering(batch, training=False),
@@ -104,6 +111,17 @@ class TrainStep(EvaluationStep):
         ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._has_warned = False
+
+    def at_depth(self, layers: int) -> "TrainStep":
+        """Returns the step on the same model with a program for its first layers."""
+        if layers not in self._at_depth:
+            step = copy.copy(self)
+            step._update = self._update.at_depth(layers)
+            step._train = step._update.compiled()
+            # What only later layers read is trained in other steps.
+            step._has_warned = layers < self.model.config.num_hidden_layers
+            self._at_depth[layers] = step
+        return self._at_depth[layers]
 
     def train(
         self,
@@ -116,6 +134,13 @@ class TrainStep(EvaluationStep):
         It trains on at least one batch. The sums continue from `totals`, the results of
         earlier calls.
         """
+        run = self.run
+        if self.random_depth:
+            run = functools.partial(self.random_depth.train, self)
+        return run(iterator, num_steps, totals)
+
+    def run(self, iterator, num_steps, totals=None) -> dict[str, Any]:
+        """Does the same with this step's program."""
         sums = jnp.asarray([totals[n] if totals else 0.0 for n in self.sum_names])
         groups, places = self._update.groups(), self._update.shardings()
         state = {

@@ -7,6 +7,7 @@ devices: a mesh may describe a machine that is not here.
 """
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from albert_tf import features
 from albert_tf.layers.attention import padding_last
-from albert_tf.layers.depth import UNROLLED, depth_form
+from albert_tf.layers.depth import UNROLLED, depth_form, limit_layers
 from albert_tf.layers.dropout import StepSeeds
 
 AXIS = "batch"
@@ -62,6 +63,7 @@ class Update:
         self.seed = seed
         self.accumulation = accumulation
         self.depth = depth
+        self.layers: int | None = None  # all
         self.shard_optimizer = shard_optimizer
         self.sum_names = (*objective.sum_names, "tokens", "positions")
         self.variables = model.trainable_variables
@@ -130,6 +132,12 @@ class Update:
             name: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=place)
             for name, v in batch.items()
         }
+
+    def at_depth(self, layers: int) -> "Update":
+        """Returns the function of the same model that computes its first layers."""
+        other = copy.copy(self)
+        other.layers = layers
+        return other
 
     def compiled(self) -> Any:
         """Returns the function under `jax.jit`, which reuses the state's memory."""
@@ -286,7 +294,7 @@ class Update:
 
     @contextlib.contextmanager
     def _forms(self):
-        with depth_form(self.depth), padding_last():
+        with depth_form(self.depth), limit_layers(self.layers), padding_last():
             yield
 
     def _pull(self, vectors, batch, counts, scale):

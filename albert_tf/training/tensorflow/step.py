@@ -12,6 +12,8 @@ through the model. Micro-batches are computed twice for this, first without grad
 (GradCache, arXiv:2101.06983), so that the memory does not depend on the batch size.
 """
 
+import contextlib
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,9 +25,10 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.layers.context import fused_elementwise
-from albert_tf.layers.depth import UNROLLED, depth_form
+from albert_tf.layers.depth import UNROLLED, depth_form, limit_layers
 from albert_tf.layers.dropout import StepSeeds
 from albert_tf.models.base import weight_names
+from albert_tf.training.random_depth import RandomDepth
 from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
 
@@ -87,6 +90,8 @@ class TrainStep(EvaluationStep):
         forward: callable or None. Computes the outputs to train on, with the arguments
             of the model; None for the model itself.
         depth: str. Form of the encoders while they are trained (`layers.depth`).
+        random_depth: `RandomDepth` or None. Draws the number of layers of every step;
+            None for all layers.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class TrainStep(EvaluationStep):
         fuse: bool = False,
         forward: Callable[..., Any] | None = None,
         depth: str = UNROLLED,
+        random_depth: RandomDepth | None = None,
     ):
         super().__init__(model, objective, strategy)
         self._forward = forward or model
@@ -111,6 +117,7 @@ class TrainStep(EvaluationStep):
         self.seed = seed
         self.accumulation = accumulation
         self.depth = depth
+        self.random_depth = random_depth
         self.variables = model.trainable_variables
         with strategy.scope():
             if model.compute_dtype == "float16":
@@ -125,21 +132,38 @@ class TrainStep(EvaluationStep):
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._has_warned = False
         self._gathered = getattr(objective, "gathered", ())
-        self._gradients = self._pull_step if self._gathered else self._micro_step
-        self._vectors = self._vectors_step
         self._structure = None  # of the outputs that vectors are stacked from
         self._compile_chain = None
         # A TPU compiles everything by itself.
         on_tpu = is_tpu(strategy)
         if fuse and not on_tpu and not jit_compile and _only_cpus():
             self._compile_chain = _compile_chain
-        if jit_compile and not on_tpu:
+        self._jit_compile = jit_compile and not on_tpu
+        self._layers: int | None = None
+        self._at_depth: dict[int, TrainStep] = {}
+        self._compile()
+        predict = functools.partial(self._predict_step)
+        self._predict = tf.function(predict, reduce_retracing=True)
+
+    def _compile(self) -> None:
+        self._gradients = self._pull_step if self._gathered else self._micro_step
+        self._vectors = self._vectors_step
+        if self._jit_compile:
             compiled = {"jit_compile": True, "autograph": False}
             self._gradients = tf.function(self._gradients, **compiled)
             self._vectors = tf.function(self._vectors_step, **compiled)
         self._train = tf.function(functools.partial(self._train_steps))
-        predict = functools.partial(self._predict_step)
-        self._predict = tf.function(predict, reduce_retracing=True)
+
+    def at_depth(self, layers: int) -> "TrainStep":
+        """Returns the step on the same model with a program for its first layers."""
+        if layers not in self._at_depth:
+            step = copy.copy(self)
+            step._layers = layers
+            # What only later layers read is trained in other steps.
+            step._has_warned = layers < self.model.config.num_hidden_layers
+            step._compile()
+            self._at_depth[layers] = step
+        return self._at_depth[layers]
 
     def train(
         self,
@@ -147,7 +171,7 @@ class TrainStep(EvaluationStep):
         num_steps: int,
         totals: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Trains on the next batches, in a single call of a graph.
+        """Trains on the next batches.
 
         Args:
             iterator: Iterator over a distributed dataset.
@@ -164,6 +188,13 @@ class TrainStep(EvaluationStep):
             a norm that is not finite was skipped), the float `loss_scale` of the next
             step, and the int `skipped_steps` so far.
         """
+        run = self.run
+        if self.random_depth:
+            run = functools.partial(self.random_depth.train, self)
+        return run(iterator, num_steps, totals)
+
+    def run(self, iterator, num_steps, totals=None) -> dict[str, Any]:
+        """Does the same in a single call of a graph, with this step's layers."""
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
         sums, measured, rate = self._train(
             iterator, tf.constant(num_steps, tf.int32), tf.constant(before, tf.float32)
@@ -235,7 +266,7 @@ class TrainStep(EvaluationStep):
         scale = self._loss_scale and tf.identity(self._loss_scale.value.value)
         arguments = batch, weights, seed, step, scale
         if self._gathered:
-            with fused_elementwise(self._compile_chain), depth_form(self.depth):
+            with self._forms():
                 row, gradients = self._compare(*arguments)
         else:
             row, gradients = self._accumulate(*arguments)
@@ -262,6 +293,13 @@ class TrainStep(EvaluationStep):
         read = [(gradient, v) for gradient, v, _ in pairs if gradient is not None]
         return [gradient for gradient, _ in read], [v for _, v in read]
 
+    @contextlib.contextmanager
+    def _forms(self):
+        """Chooses how layers compute."""
+        fused = fused_elementwise(self._compile_chain)
+        with fused, depth_form(self.depth), limit_layers(self._layers):
+            yield
+
     def _accumulate(self, batch, weights, seed, step, scale):
         """Returns loss and sums of a replica's share, and its gradients or None."""
         if self.accumulation == 1:
@@ -285,7 +323,7 @@ class TrainStep(EvaluationStep):
 
     def _micro_step(self, batch, weights, seed, step, scale=None):
         # Entered here, because every replica traces in its own thread.
-        with fused_elementwise(self._compile_chain), depth_form(self.depth):
+        with self._forms():
             with tf.GradientTape() as tape:
                 seeds = StepSeeds(seed, step)
                 outputs = self._forward(batch, training=True, seeds=seeds)

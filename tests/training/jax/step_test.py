@@ -19,6 +19,7 @@ CASES = {
     "electra": {"learns": "electra", "name": "adamw", "calls": [4, 4], **FLAT},
     "spanbert": {
         **{"learns": "spanbert", "name": "adamw", "depth": "loop_remat"},
+        "depths": [1, 2],
         "optimizer": {"learning_rate": 0.003},
     },
     "overflow": {

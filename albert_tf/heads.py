@@ -285,6 +285,15 @@ def prompts_of(prompts: Mapping[str, str]) -> tuple[str, str]:
     return prompts.get(QUERY, both), prompts.get(passage_role(prompts), both)
 
 
+def with_prompt(prompt: str, texts: Any) -> Any:
+    """Returns texts, str or bytes, after a prompt; no other value is changed."""
+    if not prompt:
+        return texts
+    texts = [texts] if isinstance(texts, str | bytes) else texts
+    put = lambda x: prompt.encode() + x if isinstance(x, bytes) else x  # noqa: E731
+    return [prompt + x if isinstance(x, str) else put(x) for x in texts]
+
+
 def find(name: str | None) -> Head:
     """Returns the row of a head or a pair, or of the backbone for None."""
     return BACKBONE if name is None else {**HEADS, **PAIRS}[name]

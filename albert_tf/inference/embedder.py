@@ -10,7 +10,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError, require
-from albert_tf.heads import POOLINGS
+from albert_tf.heads import POOLINGS, with_prompt
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import (
     MAX_BATCH_TOKENS,
@@ -159,12 +159,7 @@ class Embedder(predictor.Loadable):
         names = ", ".join(filter(None, self.prompts)) or "none"
         need = f"role: the model has prompts for the roles {names}, received {role!r}"
         require(not role or role in self.prompts, need)
-        prompt = self.prompts.get(role, "")
-        if not prompt:
-            return texts
-        return [
-            prompt + x if isinstance(x, str) else prompt.encode() + x for x in texts
-        ]
+        return with_prompt(self.prompts.get(role, ""), texts)
 
     def _cut(
         self, vectors: np.ndarray, pooling: str | None, dimension: int | None

@@ -13,7 +13,7 @@ from keras import ops
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.heads import OPTION_RULES, prompts_of
+from albert_tf.heads import OPTION_RULES, prompts_of, with_prompt
 from albert_tf.layers.gathering import gather_places
 from albert_tf.layers.pooling import pool_texts, unit_length
 from albert_tf.models.backbone import HeadModel
@@ -79,8 +79,9 @@ class AlbertTextEmbedder(HeadModel):
     ):
         size = projection_size or config.hidden_size
         expected = f"dimension must be from 1 to {size}, the numbers of a vector"
-        require(0 <= dimension <= size, expected, dimension, error=ValueError)
-        self.pooling = pooling
+        fits = isinstance(dimension, int) and 0 <= dimension <= size
+        require(fits, expected, dimension, error=ValueError)
+        self.pooling = pooling or "mean"
         self.projection_size = projection_size
         self.projection_act = projection_act if projection_size else ""
         self.normalize = normalize
@@ -91,6 +92,7 @@ class AlbertTextEmbedder(HeadModel):
             message = f"{name} must be {rule}"
             require(not value or fits(value), message, value, error=ValueError)
         self.reads_pooler = pooling == "pooled"
+        self._texts_per_example = 0
         super().__init__(config, **kwargs)
 
     def add_layers(self):
@@ -157,7 +159,9 @@ class AlbertTextEmbedder(HeadModel):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Returns the loss, as in Keras, which otherwise needs labels."""
+        """Returns the loss, as in Keras; one that ignores labels needs none."""
+        need = "y: expected a score for each example, received none"
+        require(y is not None or getattr(self.loss, "ignores_labels", False), need)
         y = ops.zeros(ops.shape(y_pred)[:1]) if y is None else y
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
@@ -168,17 +172,34 @@ class AlbertTextEmbedder(HeadModel):
         need = (
             "x: give pairs as a tuple of lists of strings; a data set must hold inputs"
         )
-        require(not isinstance(first, tuple), need)
+        is_nested = isinstance(x, list) and x and isinstance(x[0], list | tuple)
+        require(not isinstance(first, tuple) and not is_nested, need)
         if self.preprocessor is None or not isinstance(x, tuple):
-            return super()._encoded(x)
+            encoded = super()._encoded(x)
+            if isinstance(encoded, dict) and encoded is not x:
+                self._forget_programs(0)
+            return encoded
         query, passage = prompts_of(self.prompts)
         parts = [
-            self.preprocessor.encode_texts(
-                [(passage if i else query) + t for t in part]
-            )
+            self.preprocessor.encode_texts(with_prompt(passage if i else query, part))
             for i, part in enumerate(x)
         ]
+        require(all(isinstance(part, dict) for part in parts), need)
+        sizes = [len(part[features.TOKEN_IDS]) for part in parts]
+        need = "x: expected lists of the same number of texts"
+        require(len({*sizes}) == 1, need, sizes)
+        self._forget_programs(len(parts))
         return {name: np.stack([part[name] for part in parts], 1) for name in parts[0]}
+
+    def _forget_programs(self, count: int) -> None:
+        """Compiles `fit` and `predict` anew if examples have another number of texts.
+
+        TensorFlow would trace the old ones for inputs of any rank. Not called for ready
+        inputs: `fit` evaluates them while it runs.
+        """
+        if count != self._texts_per_example:
+            self.train_function = self.test_function = self.predict_function = None
+        self._texts_per_example = count
 
     def get_config(self):
         names = ("pooling", "projection_size", "projection_act", "dimension", "prompts")
@@ -199,4 +220,4 @@ def _rows(inputs) -> tuple[dict, tuple]:
         for name, value in inputs.items()
         if len(value.shape) == 3
     }
-    return flat, (-1, shape[1])
+    return flat, (-1, ops.shape(inputs[features.TOKEN_IDS])[1])

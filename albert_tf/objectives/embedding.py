@@ -244,6 +244,7 @@ class _OfPairs(keras.losses.Loss):
     """A loss for `fit`, from vectors `[U, K, E]`; its `objective` defines it."""
 
     objective: EmbeddingObjective
+    ignores_labels = False
 
     def call(self, y_true, y_pred):
         """Returns the loss of each example, float32 `[U]`."""
@@ -294,6 +295,8 @@ class ContrastiveLoss(_OfPairs):
         >>> print(f"{float(loss(np.zeros(2), pairs)):.4f}")
         0.3133
     """
+
+    ignores_labels = True
 
     def __init__(self, scale: float = 20.0, directions: str = "one", **options: Any):
         super().__init__(**{"name": "contrastive_loss", **options})

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.errors import UsageError
 from albert_tf.models.embedder import AlbertTextEmbedder
 from tests.tiny import CONFIG
 
@@ -106,6 +107,29 @@ def test_fit_compares_the_texts_of_an_example(tokenizer):
     history = model.fit(pairs, shuffle=False, verbose=0).history
     assert history["loss"] == [pytest.approx(expected.mean(), rel=1e-4)]
     assert any((a != b).any() for a, b in zip(before, model.get_weights(), strict=True))
+    with pytest.raises(UsageError, match="of the same number .* \\[2, 1\\]"):
+        model.fit((pairs[0], ["sat"]))
+    for wrong in ([*map(list, pairs)], (pairs[0], [1, 2])):
+        with pytest.raises(UsageError, match="give pairs as a tuple of lists"):
+            model.fit(wrong)
+    # Each text of a string is the string, not its characters.
+    encoded = model._encoded(("cat", b"sat"))["token_ids"]
+    assert encoded.tolist() == model._encoded((["cat"], ["sat"]))["token_ids"].tolist()
+    model.compile("sgd", albert_tf.CoSentLoss(), run_eagerly=True)
+    with pytest.raises(UsageError, match="y: expected a score for each"):
+        model.fit(pairs, verbose=0)
+
+
+def test_examples_of_another_number_of_texts_follow(tokenizer):
+    model = AlbertTextEmbedder(CONFIG, seed=1)
+    model.preprocessor = albert_tf.Preprocessor(tokenizer, 12)
+    texts = ["cat", "the dog"]
+    expected = model.predict(texts, verbose=0)
+    for count in (2, 3):
+        found = model.predict((texts,) * count, verbose=0)
+        assert found.shape == (2, count, CONFIG.hidden_size)
+        np.testing.assert_allclose(found[:, -1], expected, atol=1e-6)
+    np.testing.assert_allclose(model.predict(texts, verbose=0), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +137,7 @@ def test_fit_compares_the_texts_of_an_example(tokenizer):
     [
         ({"pooling": "sum"}, "pooling must be one of mean, cls, pooled, max"),
         ({"dimension": 13}, "dimension must be from 1 to 12"),
+        ({"dimension": 2.5}, "dimension must be from 1 to 12, .* 2.5"),
         ({"prompts": ["query"]}, "prompts must be texts by their roles"),
         (
             {"projection_size": 3, "projection_act": "gelu"},

@@ -5,6 +5,7 @@ Example: `albert-tf mine_negatives --model=my_embedder --input_file=pairs.tsv
 """
 
 import dataclasses
+import math
 import pathlib
 import sys
 
@@ -53,6 +54,8 @@ def main() -> None:
     check_output_file(_OUTPUT_FILE.value, _OVERWRITE.value)
     expected = f"--max_rank: must be at least --min_rank={_MIN_RANK.value}"
     require(_MAX_RANK.value >= _MIN_RANK.value, expected, _MAX_RANK.value)
+    expected = "--margin: must be a finite number"
+    require(math.isfinite(_MARGIN.value), expected, _MARGIN.value)
     start.use_onednn("float32")
     # TensorFlow is imported after the checks that do not need it.
     from albert_tf.inference import search

@@ -70,7 +70,7 @@ def main() -> None:
         columns | {"input_file": _CORPUS.value},
         bulk,
         _VECTORS.value,
-        overwrite=_OVERWRITE.value and not _INDEX_DIR.value,
+        overwrite=_OVERWRITE.value,
     )
     answer_rows(
         SearchWork(

@@ -33,13 +33,15 @@ from albert_tf.jobs.folder import Part
 from albert_tf.jobs.run import Job, OnRows
 from albert_tf.storage import files
 from albert_tf.tasks.embedding import load_vectors
-from albert_tf.tasks.nearest import nearest
+from albert_tf.tasks.nearest import nearest, of_length_1
 from albert_tf.tasks.task import Portions
 from albert_tf.tasks.text_tables import TextTable
 
 _VECTORS, _TEXTS, _PAIRS, _RECORD = "vectors.npy", "texts.db", "pairs.db", "index.json"
 # What is recorded about the vectors besides their model, and decides about queries.
-_HOW = ("layer", "pooling", "dimension", "max_seq_length")
+_HOW = ("layer", "pooling", "role", "dimension", "max_seq_length")
+# Least cosine of a vector of the index and the vector that the model gives its text.
+_SAME = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +77,8 @@ class Index:
 
     def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns cosines and numbers of the nearest texts, each `[Q, k]`."""
-        vectors = load_vectors(self.vectors)
-        expected = f"{self.vectors}: expected vectors of {queries.shape[1]} numbers"
-        require(vectors.shape[1] == queries.shape[1], expected, vectors.shape[1])
         try:
-            return nearest(queries, vectors, k, cosine=True)
+            return nearest(queries, load_vectors(self.vectors), k, cosine=True)
         except DataError as e:
             raise DataError(f"{self.vectors}: {e}") from None
 
@@ -114,11 +113,11 @@ def build_index(
     with _new_database(folder, _TEXTS) as database:
         count, ids, texts = _write_texts(database, open_corpus())
         if vectors:
-            how = _how_made(vectors, model, count, texts)
-        record = {"model": model, "role": work.role, "ids": ids, "texts": texts, **how}
-        message = f"{folder}: holds the index of another model or corpus; remove it, "
+            how = _how_made(vectors, work, model, count, texts)
+        record = {"model": model, "ids": ids, "texts": texts, **how}
+        message = f"{folder}: holds the index of another model or corpus; "
         same = not files.exists(path) or files.read_json(path) == record
-        require(same or overwrite, f"{message}or name another folder")
+        require(same or overwrite, f"{message}--overwrite replaces it")
     if not same and os.path.exists(own):
         os.remove(own)  # before there is a record that does not fit
     files.write_text(path, files.to_json(record))
@@ -140,11 +139,17 @@ def make_folder(folder: str) -> None:
 
 def role_of_corpus(model: str) -> str:
     """Returns the role of the texts of a corpus among the prompts of a model."""
+    return passage_role(_prompts(model))
+
+
+def _prompts(model: str) -> Mapping[str, str]:
     with open_checkpoint(model) as checkpoint:
-        return passage_role(checkpoint.head_options.get("prompts") or {})
+        return checkpoint.head_options.get("prompts") or {}
 
 
-def _how_made(path: str, model: str, count: int, texts: str) -> dict[str, Any]:
+def _how_made(
+    path: str, work: EmbedWork, model: str, count: int, texts: str
+) -> dict[str, Any]:
     """Reads the record of a file of vectors, and checks that they fit."""
     beside = formats.record_of(path)
     require(
@@ -161,7 +166,11 @@ def _how_made(path: str, model: str, count: int, texts: str) -> dict[str, Any]:
         f"corpus_vectors: {path} has {rows:,} vectors, the corpus {count:,} texts"
     )
     require(rows == count, expected)
-    return {name: record.get(name) for name in _HOW}
+    prompts, role = _prompts(work.model), record.get("role") or ""
+    expected = f"corpus_vectors: {path} must be made by embed --role={work.role}"
+    same = prompts.get(role, "") == prompts.get(work.role, "")
+    require(same, expected, role)
+    return {name: record.get(name) for name in _HOW} | {"role": work.role}
 
 
 def _database(folder: str, name: str = _TEXTS) -> sqlite3.Connection:
@@ -226,6 +235,25 @@ class SearchWork(RowWork):
         how = {name: self.index.how[name] for name in ("layer", "pooling", "dimension")}
         return embedder(texts, role=role, **how)
 
+    def load(self, kind: type[Embedder], num_threads: int, **options) -> Embedder:
+        """Returns the embedder, after a look at whether it made the index."""
+        embedder = super().load(kind, num_threads, **options)
+        if self.index.how["max_seq_length"] != self.max_seq_length:
+            return embedder  # which cuts the texts elsewhere
+        path = self.index.vectors
+        vectors = load_vectors(path)
+        numbers = sorted({0, len(vectors) // 2, len(vectors) - 1})
+        texts = [text for _, text in self.index.rows(numbers)]
+        own = self.vectors_of(embedder, texts, self.index.how["role"])
+        expected = f"{path}: expected vectors of {own.shape[1]} numbers"
+        require(vectors.shape[1] == own.shape[1], expected, vectors.shape[1])
+        there = np.asarray(vectors[numbers], np.float32)
+        cosines = (of_length_1(own) * of_length_1(there)).sum(1)
+        for number, cosine in zip(numbers, cosines.tolist(), strict=True):
+            expected = f"{path}: row {number} is not the model's vector of its text"
+            require(not cosine < _SAME, f"{expected}: their cosine is {cosine:.3f}")
+        return embedder
+
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         embedder = self.load(Embedder, num_threads)
 
@@ -282,25 +310,30 @@ class NegativesWork(SearchWork):
                 for i in (0, 1)
             )
             on_rows(len(rows))
-            scores, found = self.index.nearest(first, self.max_rank + _MOST_POSITIVES)
+            known = self._known(rows)
+            # Texts that are left out are ranked as well.
+            most = self.max_rank + max(map(len, known))
+            scores, found = self.index.nearest(first, most)
             lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(positive, axis=1)
             limits = (first * positive).sum(1) / lengths - self.margin
             made = [
-                self._negatives(row, numbers, values, limit)
-                for row, numbers, values, limit in zip(
-                    rows, found, scores, limits, strict=True
-                )
+                self._negatives(*values)
+                for values in zip(rows, known, found, scores, limits, strict=True)
             ]
             return formats.rows_of(self.output, job, made)
 
         return compute
 
-    def _negatives(self, row, numbers, scores, limit) -> dict[str, str]:
+    def _known(self, rows: Sequence[Sequence[str]]) -> list[set[str]]:
+        """Returns the first text of each row and all its positives."""
+        ask = "SELECT positive FROM pairs WHERE text = ?"
+        with contextlib.closing(_database(self.index.folder, _PAIRS)) as database:
+            texts = [_stored(row[0]) for row in rows]
+            return [{t, *(x for (x,) in database.execute(ask, (t,)))} for t in texts]
+
+    def _negatives(self, row, known, numbers, scores, limit) -> dict[str, str]:
         """Returns an example with its negatives, "" where none is left."""
         text, positive = map(_stored, row[:2])
-        with contextlib.closing(_database(self.index.folder, _PAIRS)) as database:
-            ask = "SELECT positive FROM pairs WHERE text = ?"
-            known = {text, positive, *(x for (x,) in database.execute(ask, (text,)))}
         others = [
             (other, score)
             for (_, other), score in zip(self.index.rows(numbers), scores, strict=True)
@@ -315,10 +348,6 @@ class NegativesWork(SearchWork):
             "positive": positive,
             **dict(zip(names, chosen, strict=True)),
         }
-
-
-# Texts that are left out are ranked as well; more positives of a text are rare.
-_MOST_POSITIVES = 20
 
 
 def write_pairs(folder: str, pairs: Portions) -> str:

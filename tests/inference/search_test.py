@@ -1,5 +1,6 @@
 """Search and hard negatives on small random models."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_finds_what_a_product_of_all_vectors_finds(model, tmp_path, monkeypatch)
     assert search(model, tmp_path, "again.jsonl") == (index, rows)
     given = search(model, tmp_path, "given.jsonl", vectors=index.vectors)
     assert given == (index, rows)
-    with pytest.raises(UsageError, match="holds the index of another model or corpus"):
+    with pytest.raises(UsageError, match="holds the index of another .* --overwrite"):
         search(model, tmp_path, "other.jsonl", corpus=TEXTS[:-1])
     with pytest.raises(UsageError, match="holds the index of another model or corpus"):
         work = EmbedWork(model=model, output_file="", role="passage", layers=1)
@@ -101,7 +102,14 @@ def test_refuses_vectors_that_do_not_belong_to_the_corpus(model, tmp_path):
         path.write_text(json.dumps(record | {name: "1"}))
         with pytest.raises(UsageError, match=f"was made with other {name}"):
             search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
+    path.write_text(json.dumps(record | {"role": "query"}))
+    np.save(tmp_path / "other.npy", np.ones((10, 7), "f4"))
+    with pytest.raises(UsageError, match="--role=passage, received 'query'"):
+        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
     path.write_text(json.dumps(record))
+    # The record does not show that another file has taken the place of the vectors.
+    with pytest.raises(UsageError, match="other.npy: row 0 is not the model's vector"):
+        search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
     np.save(tmp_path / "other.npy", np.ones((9, 7), "f4"))
     with pytest.raises(UsageError, match="has 9 vectors, the corpus 10 texts"):
         search(model, tmp_path, "a.jsonl", vectors=str(tmp_path / "other.npy"))
@@ -131,6 +139,8 @@ def test_many_long_positives_become_a_corpus(tmp_path):
 def test_negatives_are_near_but_no_positives(model, tmp_path):
     pairs = [(TEXTS[i], TEXTS[(i + 1) % 10]) for i in range(10)]
     pairs.append((TEXTS[0], TEXTS[5]))
+    # The positives of this text alone are more than the ranks.
+    pairs += [(TEXTS[3], TEXTS[i]) for i in (5, 6, 7, 8)]
     path, folder = tmp_path / "pairs.tsv", str(tmp_path / "index")
     path.write_text("text\tpositive\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
     stream = lambda: PairFileSettings().stream(str(path))  # noqa: E731
@@ -142,6 +152,7 @@ def test_negatives_are_near_but_no_positives(model, tmp_path):
         work = NegativesWork(
             model=model, output_file=output, index=index, k=2, min_rank=2, margin=margin
         )
+        work = dataclasses.replace(work, max_rank=3)
         answer_rows(work, stream)
         with open(output, encoding="utf-8") as f:
             rows = [json.loads(line) for line in f]
@@ -150,7 +161,7 @@ def test_negatives_are_near_but_no_positives(model, tmp_path):
         for row, (text, positive) in zip(rows, pairs, strict=True):
             assert (row["text"], row["positive"]) == (text, positive)
             i, known = TEXTS.index(text), {b for a, b in pairs if a == text} | {text}
-            near = [j for j in np.argsort(-products[i]) if TEXTS[j] not in known][1:]
+            near = [j for j in np.argsort(-products[i]) if TEXTS[j] not in known][1:3]
             limit = products[i, TEXTS.index(positive)] - margin
             expected = [TEXTS[j] for j in near if products[i, j] <= limit][:2]
             found = [row["negative_1"], row["negative_2"]]

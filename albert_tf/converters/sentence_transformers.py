@@ -9,6 +9,7 @@ import os
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface, safetensors_file, torch_file
@@ -80,6 +81,10 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     expected += f"{huggingface.NAME} reads the transformer alone"
     _need(kind == "SentenceTransformer", expected, kind)
     text, pooling, *others = _modules(path)
+    similarity = settings.get("similarity_fn_name") or "cosine"
+    if similarity != "cosine" and (others or [text])[-1].kind != "Normalize":
+        rule = "%s: similarity_fn_name is %s; search and metrics here use the cosine"
+        logging.log_first_n(logging.WARNING, rule, 1, where, similarity)
     checkpoint = huggingface.read(text.folder, config).without_head()
     checkpoint.format, checkpoint.head = NAME, _HEAD
     checkpoint.max_seq_length = _length(text, checkpoint.config)
@@ -129,6 +134,9 @@ def _modules(path: str) -> list[_Module]:
         names = _TEXT_SETTINGS if kind == "Transformer" else ["config.json"]
         paths = [files.join(place, name) for name in names]
         stored = next(filter(files.exists, paths), "")
+        # An incomplete copy of a folder must not become the mean.
+        missing = f"{place}/config.json: is missing; copy the whole folder"
+        _need(stored or kind not in ("Pooling", "Dense"), missing)
         values = files.read_json(stored) if stored else {}
         for key, value in values.items():
             full = f"{kind}.{key}"

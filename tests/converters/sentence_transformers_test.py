@@ -176,6 +176,7 @@ REFUSED = {
     "pooling_mode must be .*'mean_tokens', 'cls_token'": changed(
         POOLING, pooling_mode_cls_token=True
     ),
+    "1_Pooling/config.json: is missing": lambda folder: (folder / POOLING).unlink(),
     "include_prompt .*False": changed(POOLING, include_prompt=False),
     "StaticEmbedding": listed(f"{OLD}StaticEmbedding"),
     "type must be .*'sentence_transformers.models.LSTM'": listed(
@@ -215,6 +216,12 @@ def test_what_cannot_be_expressed_is_named(theirs, message):
     with pytest.raises(DataError, match=message) as error:
         open_checkpoint(theirs)
     assert "\n" not in str(error.value) and str(theirs) in str(error.value)
+
+
+def test_another_similarity_is_a_warning(theirs, caplog):
+    put(theirs / SETTINGS, {"similarity_fn_name": "dot"})
+    open_checkpoint(theirs)
+    assert "similarity_fn_name is dot; search and metrics" in caplog.text
 
 
 def test_the_transformer_alone(theirs, encoder):

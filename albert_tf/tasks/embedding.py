@@ -307,8 +307,10 @@ def _ranks(
     _, found = nearest(vectors[firsts], vectors[rows], _MOST_RANKS + 1)
     ranks, best = np.zeros(len(texts), np.int64), []
     for i, row in enumerate(texts):
-        ranked = [names[j] for j in found[i] if names[j] != row[0]] or [names[0]]
-        hits = [r for r, text in enumerate(ranked, 1) if text in positives[row[0]]]
+        own = positives[row[0]]  # even the text itself, if it is its own positive
+        ranked = [names[j] for j in found[i] if names[j] in own or names[j] != row[0]]
+        ranked = ranked or [names[0]]
+        hits = [r for r, text in enumerate(ranked, 1) if text in own]
         ranks[i] = hits[0] if hits and hits[0] <= _MOST_RANKS else 0
         best.append(ranked[0])
     return ranks, best

@@ -23,6 +23,7 @@ from albert_tf.tables.columns import (
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tasks.task import Examples, FileSource, Portions
 from albert_tf.tasks.text_tables import (
+    LIST,
     LabelledTableSettings,
     TableSettings,
     TextTable,
@@ -83,10 +84,10 @@ class PairFileSettings(TableSettings):
         """Returns the pairs in a file, to be read in portions."""
         source = TupleSource(columns=self, on_bad_input=REFUSE)
         names = _names(path, self)
-        form, *_ = find_form(path, self, names)
-        expected = f"{path}: expected pairs, with a column {self.positive_column} or "
-        expected += "--text_pair_column, received the columns"
-        require(form != TEXTS, expected, ", ".join(names))
+        form, *_ = find_form(path, TupleTableSettings(**vars(self)), names)
+        expected = f"{path}: expected pairs, with a column {self.positive_column}, or "
+        expected += "--text_pair_column and no label"
+        require(form == TUPLES, expected, ", ".join(names))
         return source.open(path)
 
 
@@ -167,7 +168,7 @@ def find_form(
     text, pair = settings.text_column, settings.text_pair_column
     if text == "text" and text not in names:
         text = next((name for name in _ANCHORS if name in names), text)
-    if is_named or settings.positive_column in names:
+    if not has_scores and (is_named or settings.positive_column in names):
         found = [x for x in names if _NEGATIVE.fullmatch(x)]
         found.sort(key=lambda x: int(_NEGATIVE.fullmatch(x)[1] or 0))
         negatives = settings.negative_columns or found
@@ -219,6 +220,9 @@ def _example(table, settings, form, columns, ids: Ids, first, row) -> tuple:
             texts += [_text(item, name) for item in cell]
         elif i == 0 or cell:  # a row may have fewer negatives
             texts.append(_text(cell, name))
+            is_list = name == "negatives" and LIST.fullmatch(cell)
+            need = "negatives: expected one text, or in .jsonl or .parquet a list"
+            require(not is_list, need, cell, error=DataError)
     if form == TUPLES and texts[1] in texts[2:]:
         raise DataError(
             f"the positive is also a negative, {texts[1]!r:.80}; remove one of them"

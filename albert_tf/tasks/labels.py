@@ -20,6 +20,7 @@ from albert_tf.errors import DataError, require
 from albert_tf.tables.class_ids import are_vectors
 from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.task import (
+    MOST_RELEVANT,
     MULTI_LABEL,
     REGRESSION,
     SINGLE_LABEL,
@@ -68,11 +69,12 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
         return table
     bad, number = BadRows(on_bad_input), _numbers(task, table)
     ranked = table.groups is not None and task.problem_type == REGRESSION
-    message = "group_column: expected relevance as label, a whole number of at least 0"
+    message = "group_column: expected relevance as label, a whole number from 0 to "
+    message += f"{MOST_RELEVANT:,}"
 
     def check(row: int) -> int:
         value = number(row)
-        fits = not ranked or value >= 0 and value.is_integer()
+        fits = not ranked or (0 <= value <= MOST_RELEVANT and value.is_integer())
         require(fits, message, table.labels[row], error=DataError)
         return row
 

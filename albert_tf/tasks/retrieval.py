@@ -23,6 +23,7 @@ from albert_tf.tasks.nearest import nearest
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
+    MOST_RELEVANT,
     REGRESSION,
     SINGLE_LABEL,
     EncodedExamples,
@@ -70,9 +71,9 @@ class BeirSource(FileSource):
         """Returns the queries that the split judges, and all documents."""
         require(folder, "data_dir must be a folder of BEIR, received none")
         _check_library("task: beir")
-        document_ids, documents = _texts(files.join(folder, "corpus.jsonl"))
-        query_ids, queries = _texts(files.join(folder, "queries.jsonl"))
-        path = files.join(folder, "qrels", f"{self.split}.tsv")
+        document_ids, documents = _texts(_path(folder, "corpus.jsonl"))
+        query_ids, queries = _texts(_path(folder, "queries.jsonl"))
+        path = _path(folder, "qrels", f"{self.split}.tsv")
         names = ("query-id", "corpus-id", "score")
         table = ColumnReader(path, names, bad=BadRows(self.on_bad_input))
         (columns,) = table.portions()
@@ -87,10 +88,13 @@ class BeirSource(FileSource):
             ):
                 expected = f"{where}: {kind} must be an _id of the texts in {folder}"
                 require(one in there, expected, one, error=DataError)
-            expected = f"{where}: score must be a whole number"
-            is_number = str(score).lstrip("-").isdecimal()
-            require(is_number, expected, score, error=DataError)
-            judged.setdefault(query, {})[document] = int(score)
+            expected = f"{where}: score must be a whole number up to {MOST_RELEVANT:,}"
+            is_number = str(score).removeprefix("-").isdecimal()
+            fits = is_number and abs(int(score)) <= MOST_RELEVANT
+            require(fits, expected, score, error=DataError)
+            first = judged.setdefault(query, {}).setdefault(document, int(score))
+            expected = f"{where}: an earlier line gives this document the score {first}"
+            require(first == int(score), expected, score, error=DataError)
         return RetrievalExamples(
             folder,
             list(judged),
@@ -168,6 +172,13 @@ class RetrievalTask(EmbeddingTask):
                 }
             )
         return {"errors": errors}
+
+
+def _path(*parts: str) -> str:
+    """Returns the path of a file, which ends with .gz if only that one exists."""
+    path = files.join(*parts)
+    packed = not files.exists(path) and files.exists(f"{path}.gz")
+    return f"{path}.gz" if packed else path
 
 
 def _texts(path: str) -> tuple[list[str], list[str]]:

@@ -26,6 +26,8 @@ from albert_tf.text import inputs
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
+# Highest relevance of a candidate: pytrec_eval counts the candidates of each up to it.
+MOST_RELEVANT = 1_000_000
 # Limits of a report: number of errors, and characters of each text.
 MOST_ERRORS, LONGEST_TEXT = 50, 1000
 # Bytes of a file of examples that is kept in memory.

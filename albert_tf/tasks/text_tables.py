@@ -52,7 +52,7 @@ _NO_LABEL = {
 _NO_CLASS, _NO_SCORE = "-1", "-1.0"
 # Lists, tuples and sets as pandas and NumPy write them into a cell, and 0 or 1 for each
 # of at least three labels. A single name in brackets is accepted as a label.
-_LIST = re.compile(r"(?s)\s*(\[(.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*")
+LIST = re.compile(r"(?s)\s*(\[(.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*")
 _BITS = re.compile(r"\s*[01](?:[\s,;|]+[01]){2,}\s*")
 # A number with a decimal point that whole numbers and others may be equal to.
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d*")
@@ -348,7 +348,7 @@ def _make_table(
             labels[row] = _chosen(several, cells)
         if written is not None and isinstance(written[row], str):
             require(
-                not _LIST.fullmatch(written[row])
+                not LIST.fullmatch(written[row])
                 and (settings.label_separator or not _BITS.fullmatch(written[row])),
                 f"{wanted[2]}: expected a label, received a list as text, "
                 f"{shown(written[row])}; write lists in .jsonl or .parquet, or divide "

@@ -9,6 +9,9 @@ import numpy as np
 from albert_tf import features
 from albert_tf.errors import require
 from albert_tf.heads import PASSAGE, QUERY
+from albert_tf.inference.files import TextsDigest
+from albert_tf.inference.formats import record_of
+from albert_tf.storage import files
 from albert_tf.tasks.embedding import EmbeddingTask, load_vectors
 from albert_tf.tasks.embedding_files import SCORES, TEXTS, TUPLES
 from albert_tf.tasks.task import EncodedExamples, Task
@@ -44,8 +47,9 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
     prompts = {}
     for item in settings.prompt:
         role, is_text, text = item.partition("=")
-        need = f"prompt: expected one of {QUERY}, {PASSAGE}, and its text after ="
-        require(is_text and role in ("", QUERY, PASSAGE), need, item)
+        need = f"prompt: expected one of {QUERY}, {PASSAGE}, once, and its text after ="
+        fits = is_text and role in ("", QUERY, PASSAGE) and role not in prompts
+        require(fits, need, item)
         prompts[role] = text
     form, teacher = train.form, settings.teacher_vectors
     taught = bool(teacher or settings.teacher)
@@ -70,6 +74,12 @@ def with_settings(task: Task, settings: FinetuneSettings, train: Any) -> Task:
         rows = len(load_vectors(teacher))
         need = f"teacher_vectors: {teacher} has {rows:,} vectors, {train.path} has "
         require(rows == len(train), f"{need}{len(train):,} rows")
+        beside, digest = record_of(teacher), TextsDigest()
+        digest.add(text for (text,) in train.texts)
+        made = files.read_json(beside).get("texts") if files.exists(beside) else None
+        need = f"teacher_vectors: {beside} says that they are of other texts than "
+        need += f"{train.path}; without that file, rows are matched by their numbers"
+        require(made in (None, digest.value()), need)
     # Rows of the file and of the vectors are compared by their numbers.
     need = "teacher_vectors: not with id_column or on_bad_input=skip"
     plain = not settings.id_column and settings.on_bad_input == "stop"

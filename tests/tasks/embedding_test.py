@@ -11,6 +11,7 @@ from albert_tf.tasks.embedding_files import (
     SCORES,
     TEXTS,
     TUPLES,
+    PairFileSettings,
     TupleSource,
     TupleTableSettings,
 )
@@ -23,6 +24,10 @@ def read(tmp_path, content, name="t.tsv", **settings):
     path.write_text(content, encoding="utf-8")
     source = TupleSource(columns=TupleTableSettings(**settings))
     return source.read_file(str(path))
+
+
+def task_of_pairs():
+    return embedding.embedding_task("table").with_options(max_seq_length=8)
 
 
 def test_the_columns_decide_the_form(tmp_path):
@@ -55,6 +60,10 @@ def test_the_columns_decide_the_form(tmp_path):
             "text\tpositive\tnegative\na\tb\tb\n",
             "line 2: the positive is also a negative, 'b'",
         ),
+        (
+            "text\tpositive\tnegatives\na\tb\t['c', 'd']\n",
+            r"line 2: negatives: expected one text, .*\['c', 'd'\]",
+        ),
         ("text\tother\tlabel\na\tb\thigh\n", "line 2: label: expected a score"),
         ("text\tother\tlabel\na\tb\tnan\n", "line 2: label: expected a score"),
     ],
@@ -81,6 +90,16 @@ def test_a_named_column_must_be_there(tmp_path, settings):
 def test_a_score_needs_two_texts(tmp_path):
     with pytest.raises(ValueError, match="--text_pair_column names the second"):
         read(tmp_path, "text\tscore\na\t1\n", label_column="score")
+    # A positive has none.
+    table, named = "text\tpositive\tscore\na\tb\t1\n", {"label_column": "score"}
+    with pytest.raises(ValueError, match="--text_pair_column names the second"):
+        read(tmp_path, table, **named)
+    assert read(tmp_path, table, text_pair_column="positive", **named).labels == [1]
+    # Two texts with a label need not belong together.
+    read(tmp_path, "text\tother\tlabel\na\tb\t0\n", text_pair_column="other")
+    pairs = PairFileSettings(text_pair_column="other")
+    with pytest.raises(ValueError, match="no label, .* 'text, other, label'"):
+        pairs.stream(str(tmp_path / "t.tsv"))
 
 
 def test_rows_and_numbers_of_equal_texts(tmp_path, tokenizer):
@@ -117,9 +136,13 @@ def test_a_teacher_s_vectors_go_with_their_rows(tmp_path, tokenizer):
 
 
 def test_measures_ranks_and_correlations(tmp_path, tokenizer):
+    equal = read(tmp_path, "text\tpositive\na\ta\nb\tb\n")
+    encoded, logits = task_of_pairs().encode(equal, tokenizer), np.eye(2)[[0, 0, 1, 1]]
+    answers = task_of_pairs().answers(equal, encoded, {"logits": logits})
+    assert answers.ranks.tolist() == [1, 1]
     table = "text\tpositive\na\tx\nb\ty\na\tz\nx\tw\n"
     examples = read(tmp_path, table)
-    task = embedding.embedding_task("table").with_options(max_seq_length=8)
+    task = task_of_pairs()
     encoded = task.encode(examples, tokenizer)
     angles = {"a": 0, "b": 50, "x": 40, "y": 95, "z": 30, "w": 35}
     degrees = np.radians([angles[t] for row in examples.texts for t in row])

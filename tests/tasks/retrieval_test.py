@@ -1,6 +1,7 @@
 """Retrieval on a BEIR folder, reranking of tables, and the numbers of trec_eval."""
 
 import dataclasses
+import gzip
 import json
 
 import numpy as np
@@ -34,6 +35,9 @@ def folder(tmp_path):
 
 def test_ranks_and_numbers(folder, tokenizer):
     task = find_task("beir").with_options(max_seq_length=8)
+    packed = gzip.compress((folder / "corpus.jsonl").read_bytes())
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus.jsonl.gz").write_bytes(packed)
     examples = task.splits["test"].read(str(folder))
     assert examples.texts == ["cat", "mat"]
     assert examples.documents == ["The cat", "dog", "A mat"]
@@ -61,6 +65,9 @@ def test_ranks_and_numbers(folder, tokenizer):
         ("qrels/test.tsv", "q9\td1\t1", "line 6: query-id must be an _id .*'q9'"),
         ("qrels/test.tsv", "q1\td9\t1", "line 6: corpus-id must be an _id .*'d9'"),
         ("qrels/test.tsv", "q1\td1\tyes", "line 6: score must be a whole number"),
+        ("qrels/test.tsv", "q1\td1\t--1", "line 6: score must be a whole number"),
+        ("qrels/test.tsv", "q1\td1\t2000000000", "a whole number up to 1,000,000"),
+        ("qrels/test.tsv", "q1\td1\t1", "line 6: an earlier line gives .* 2, .*'1'"),
         (
             "corpus.jsonl",
             '{"_id": "d1", "title": "", "text": "x"}',
@@ -139,6 +146,7 @@ def test_of_two_labels_the_positive_one_is_relevant(tmp_path, order):
         (SCORES, [*RATED, ("q1", "g", "-1")], {}, "line 8: .* relevance .*'-1'"),
         (SCORES, [*RATED, ("q1", "g", "0.5")], {}, "line 8: .* relevance .*'0.5'"),
         (SCORES, [*RATED, ("q1", "g", "good")], {}, "line 8: .* score, .*'good'"),
+        (SCORES, [*RATED, ("q1", "g", "1e7")], {}, "line 8: .* relevance .*'1e7'"),
         (SCORES, RATED, {"group_column": "candidate"}, "t.tsv: .* 6 of one"),
         (table_task("012"), RATED, {}, "=regression .* 0, 1, 2"),
         (table_task("012", MULTI_LABEL), RATED, {}, "=regression .* 0, 1, 2"),

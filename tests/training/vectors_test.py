@@ -1,12 +1,14 @@
 """Runs that train vectors: their model, their numbers, and what they refuse."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import UsageError
+from albert_tf.inference.files import TextsDigest
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.embedder import AlbertTextEmbedder
 from albert_tf.tasks.embedding import EmbeddingTask
@@ -80,6 +82,11 @@ def read(tmp_path, columns, **changes):
     [
         ("text", {"prompt": ("title=x",)}, "prompt: expected one of query, passage"),
         (
+            "text positive",
+            {"prompt": ("query=x", "query=y")},
+            "prompt: .* passage, once, .*'query=y'",
+        ),
+        (
             "text label",
             {"table_kind": "texts", "embedding_pooling": "cls"},
             "embedding_pooling: only for",
@@ -103,6 +110,17 @@ def read(tmp_path, columns, **changes):
 def test_refuses_settings_of_a_task(tmp_path, columns, changes, message):
     with pytest.raises(ValueError, match=message):
         read(tmp_path, columns.split(), **changes)
+
+
+def test_a_teacher_knows_the_texts_if_embed_wrote_its_vectors(tmp_path):
+    teacher, digest = str(tmp_path / "v.npy"), TextsDigest()
+    np.save(teacher, np.ones((10, 3), "f4"))
+    _, _, part = read(tmp_path, ["text"], teacher_vectors=teacher)
+    digest.add(row[0] for row in part.texts)
+    for texts, fits in ((digest.value(), True), ("1", False)):
+        (tmp_path / "v.npy.json").write_text(json.dumps({"texts": texts}))
+        with nullcontext() if fits else pytest.raises(UsageError, match="other texts"):
+            read(tmp_path, ["text"], teacher_vectors=teacher)
 
 
 @pytest.mark.parametrize(

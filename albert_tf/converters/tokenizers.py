@@ -168,6 +168,11 @@ def choose_tokenizer(
     return chosen.for_segments(checkpoint.config.num_segments)
 
 
+def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
+    """Returns whether the ids of two tokenizers mean the same tokens."""
+    return one.sha256 == other.sha256 or one.vocabulary == other.vocabulary
+
+
 def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
     """Raises `UsageError` if a tokenizer's ids mean other tokens than the checkpoint's.
 
@@ -175,7 +180,7 @@ def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
     but the same tokens at the same ids.
     """
     own = checkpoint.make_tokenizer()
-    if tokenizer.sha256 == own.sha256 or tokenizer.vocabulary == own.vocabulary:
+    if same_tokens(tokenizer, own):
         return
     raise UsageError(
         f"spm_model_file: is not the tokenizer of {checkpoint.path}, whose weights "

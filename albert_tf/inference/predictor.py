@@ -111,17 +111,27 @@ class Loadable:
             tokenizer = choose_tokenizer(
                 checkpoint, tokenizer, do_lower_case, keep_accents
             )
-            # Keras is imported only after the checks that do not need it.
-            from albert_tf.converters.keras_model import build_model
-
-            model = build_model(checkpoint, head, layers=layers)
-        # Predictions of a head that was never trained are noise that looks like an
-        # answer.
-        for name in model.untrained_weights:
-            part = name.partition("/")[0]
-            trained = not find(head).owns(name)
-            require(trained, f"{path}: has no trained {part} ({name} is missing)")
+            model = build_trained(checkpoint, head, layers=layers)
         return cls(model, tokenizer, **kwargs)
+
+
+def build_trained(
+    checkpoint: Checkpoint, head: str | None, **kwargs: Any
+) -> "keras.Model":
+    """Builds a model from an open checkpoint; see `keras_model.build_model`.
+
+    Raises `UsageError` if its head was not trained: predictions would be noise that
+    looks like an answer.
+    """
+    # Keras is imported only after the checks that do not need it.
+    from albert_tf.converters.keras_model import build_model
+
+    model = build_model(checkpoint, head, **kwargs)
+    for name in model.untrained_weights:
+        part, path = name.partition("/")[0], checkpoint.path
+        trained = not find(head).owns(name)
+        require(trained, f"{path}: has no trained {part} ({name} is missing)")
+    return model
 
 
 def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:

@@ -26,6 +26,15 @@ class _WithMaskedLM(HeadModel):
             self.mlm_head.build((None, None, self.config.hidden_size))
         self.built = True
 
+    def encode(self, inputs, training, seeds, output_hidden_states) -> dict:
+        """Returns the outputs of the backbone."""
+        return self.backbone(
+            inputs,
+            training=training,
+            seeds=seeds,
+            output_hidden_states=output_hidden_states,
+        )
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMaskedLM(_WithMaskedLM):
@@ -39,10 +48,11 @@ class AlbertMaskedLM(_WithMaskedLM):
     Call arguments:
         inputs: dict as for `AlbertBackbone`; `mask_positions` int32 `[B, P]` is
             optional.
-        training, seeds: As for `AlbertBackbone`.
+        training, seeds, output_hidden_states: As for `AlbertBackbone`.
 
     Returns:
-        float32 logits, `[B, P, V]` at `mask_positions` or else `[B, T, V]`.
+        float32 logits, `[B, P, V]` at `mask_positions` or else `[B, T, V]`. With
+        hidden states, a dict with `mlm_logits` and the backbone's outputs.
 
     Example:
         >>> import albert_tf, numpy as np
@@ -54,12 +64,14 @@ class AlbertMaskedLM(_WithMaskedLM):
         TensorShape([1, 1, 30000])
     """
 
-    def call(self, inputs, training=False, seeds=None):
+    def call(self, inputs, training=False, seeds=None, output_hidden_states=False):
         inputs = as_inputs(inputs)
-        x = self.backbone(inputs, training=training, seeds=seeds)["sequence_output"]
+        outputs = self.encode(inputs, training, seeds, output_hidden_states)
+        x = outputs["sequence_output"]
         if features.MASK_POSITIONS in inputs:
             x = gather_positions(x, inputs[features.MASK_POSITIONS])
-        return self.mlm_head(x, self.backbone.word_embeddings)
+        logits = self.mlm_head(x, self.backbone.word_embeddings)
+        return {"mlm_logits": logits, **outputs} if output_hidden_states else logits
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -76,7 +88,7 @@ class AlbertPretrainer(_WithMaskedLM):
     Call arguments:
         inputs: dict as for `AlbertBackbone`, and `mask_positions` int32 `[B, P]`.
             Other keys of a pretraining batch are ignored.
-        training, seeds: As for `AlbertBackbone`.
+        training, seeds, output_hidden_states: As for `AlbertBackbone`.
 
     Returns:
         dict with `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`
@@ -106,9 +118,9 @@ class AlbertPretrainer(_WithMaskedLM):
             self.sop_head.build((None, self.config.hidden_size))
         super().build(input_shape)
 
-    def call(self, inputs, training=False, seeds=None):
+    def call(self, inputs, training=False, seeds=None, output_hidden_states=False):
         inputs = as_inputs(inputs, *self.needed_inputs)
-        outputs = self.backbone(inputs, training=training, seeds=seeds)
+        outputs = self.encode(inputs, training, seeds, output_hidden_states)
         masked = gather_positions(
             outputs["sequence_output"], inputs[features.MASK_POSITIONS]
         )
@@ -138,7 +150,7 @@ class SpanBertPretrainer(_WithMaskedLM):
         inputs: dict as for `AlbertBackbone`, and `mask_positions` int32 `[B, P]`,
             ascending within each row; `mask_weights` `[B, P]` is optional. Other keys
             of a pretraining batch are ignored.
-        training, seeds: As for `AlbertBackbone`.
+        training, seeds, output_hidden_states: As for `AlbertBackbone`.
 
     Returns:
         dict with `mlm_logits` float32 `[B, P, V]` and `sequence_output`, and with
@@ -191,9 +203,9 @@ class SpanBertPretrainer(_WithMaskedLM):
             self.sbo_head.build((None, None, self.config.hidden_size), (None, None))
         super().build(input_shape)
 
-    def call(self, inputs, training=False, seeds=None):
+    def call(self, inputs, training=False, seeds=None, output_hidden_states=False):
         inputs = as_inputs(inputs, *self.needed_inputs)
-        outputs = self.backbone(inputs, training=training, seeds=seeds)
+        outputs = self.encode(inputs, training, seeds, output_hidden_states)
         x, positions = outputs["sequence_output"], inputs[features.MASK_POSITIONS]
         table = self.backbone.word_embeddings
         outputs["mlm_logits"] = self.mlm_head(gather_positions(x, positions), table)

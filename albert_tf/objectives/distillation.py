@@ -1,6 +1,7 @@
-"""The objective of distillation: a student learns the outputs of a teacher.
+"""The losses of distillation: a student learns the outputs of a teacher.
 
-The teacher's logits are part of the batch, so they have no gradient. Hinton et al.
+In fine-tuning, the teacher's logits are part of the batch; in pretraining, the step
+computes them, and cuts their gradient (`training.pretrain_teacher`). Hinton et al.
 (arXiv:1503.02531) divide the logits of both models by a temperature and multiply the
 loss by its square, so that the size of the gradients does not depend on it. All
 computations are in float32.
@@ -22,6 +23,7 @@ from albert_tf.objectives.finetuning import (
     Tagging,
     keep_unmasked,
 )
+from albert_tf.objectives.terms import Term
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Taught(FinetuningObjective):
         if isinstance(self.task, Span):
             mask = batch[features.PADDING_MASK]
             starts, ends = (
-                self._softmax(
+                self._divergence_of(
                     keep_unmasked(mask, teacher[..., i]),
                     keep_unmasked(mask, ops.cast(outputs[name], "float32")),
                 )
@@ -75,18 +77,67 @@ class Taught(FinetuningObjective):
         if isinstance(self.task, MultiLabel):
             # A label applies or not: the softmax of its logit and 0 is the sigmoid.
             pairs = (ops.stack([x, ops.zeros_like(x)], -1) for x in (teacher, student))
-            return self._softmax(*pairs)
+            return self._divergence_of(*pairs)
         if isinstance(self.task, Choice) and features.CHOICE_MASK in batch:
             mask = batch[features.CHOICE_MASK]
             teacher, student = (keep_unmasked(mask, x) for x in (teacher, student))
-        divergence = self._softmax(teacher, student)
+        divergence = self._divergence_of(teacher, student)
         if isinstance(self.task, Tagging):
             divergence *= ops.cast(batch[features.LABELS] >= 0, "float32")
         return divergence
 
-    def _softmax(self, teacher, student):
-        """Returns the divergence `[...]` of logits `[..., C]`."""
-        teacher = ops.log_softmax(teacher / self.temperature, axis=-1)
-        student = ops.log_softmax(student / self.temperature, axis=-1)
-        divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
-        return self.temperature**2 * divergence
+    def _divergence_of(self, teacher, student):
+        return divergence(teacher, student, self.temperature)
+
+
+@dataclasses.dataclass(frozen=True)
+class Imitation(Term):
+    """The divergence of a student's tokens from a teacher's, at the masked places.
+
+    The teacher's logits are the output `teacher_logits`, in the shape of `logits`. A
+    hit is a place where both models prefer the same token.
+    """
+
+    temperature: float = 1.0
+
+    def sums(self, outputs, batch):
+        names = (features.TEACHER_LOGITS, self.logits)
+        teacher, student = (ops.cast(outputs[name], "float32") for name in names)
+        hits = ops.equal(ops.argmax(teacher, -1), ops.argmax(student, -1))
+        losses = divergence(teacher, student, self.temperature)
+        return self.weighted(losses, hits, batch)
+
+    def count(self, batch, counts):
+        """Counts nothing: what the teacher prefers is known only with it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class States(Term):
+    """The squared error of a student's hidden states, averaged over pairs of layers.
+
+    The output `logits` is a sequence of pairs of states, the student's and the
+    teacher's, each `[..., D]`. There are no hits.
+    """
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """None: an error has no rate."""
+        return {}
+
+    def sums(self, outputs, batch):
+        pairs = (
+            [ops.cast(x, "float32") for x in pair] for pair in outputs[self.logits]
+        )
+        errors = [ops.mean(ops.square(own - other), -1) for own, other in pairs]
+        losses = sum(errors) / len(errors)
+        return self.weighted(losses, ops.zeros_like(losses), batch)
+
+    def count(self, batch, counts):
+        """Counts nothing: states have no labels."""
+
+
+def divergence(teacher, student, temperature: float):
+    """Returns the divergence `[...]` of the probabilities of logits `[..., C]`."""
+    teacher = ops.log_softmax(teacher / temperature, axis=-1)
+    student = ops.log_softmax(student / temperature, axis=-1)
+    return temperature**2 * ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)

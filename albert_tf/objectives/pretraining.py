@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import features
+from albert_tf.objectives.distillation import Imitation, States
 from albert_tf.objectives.recipes import OWN_SETTINGS
 from albert_tf.objectives.terms import Detection, SpanTargets, Term
 
@@ -67,6 +68,27 @@ class Objective:
             dataclasses.replace(term, loss_weight=weight) if term.optional else term
             for term in self.terms
         )
+        return dataclasses.replace(self, terms=tuple(terms))
+
+    def with_teacher(
+        self, weight: float, temperature: float, states: bool = False
+    ) -> "Objective":
+        """Returns the objective with a teacher's share of the masked tokens' loss.
+
+        The teacher's part is the divergence of the tokens and, with `states`, the error
+        of the hidden states, for both of which the outputs need a teacher's.
+        """
+        terms = [
+            dataclasses.replace(term, loss_weight=1 - weight)
+            if term.name == MASKED_LM.name
+            else term
+            for term in self.terms
+        ]
+        own = {**vars(MASKED_LM), "name": "teacher", "title": "teacher"}
+        own["loss_weight"] = weight
+        terms.append(Imitation(**own, temperature=temperature))
+        if states:
+            terms.append(dataclasses.replace(STATES, loss_weight=weight))
         return dataclasses.replace(self, terms=tuple(terms))
 
     def with_span_targets(self, targets: SpanTargets) -> "Objective":
@@ -129,7 +151,8 @@ class Objective:
         for term in self.terms:
             losses, hits, weight = (sums[name] for name in term.sum_names[:3])
             means[f"{term.name}_loss"] = losses / term.denominator(weight)
-            accuracies[f"{term.name}_accuracy"] = term.rate(hits, weight)
+            if term.scores:
+                accuracies[f"{term.name}_accuracy"] = term.rate(hits, weight)
         means |= accuracies
         loss = sum(term.loss_weight * means[f"{term.name}_loss"] for term in self.terms)
         return {"loss": loss, **means}
@@ -214,6 +237,15 @@ SPAN_BOUNDARY = Term(
     labels=features.MASK_IDS,
     weights=SpanTargets(),
     epsilon=1.0,  # as in the original
+)
+
+STATES = States(
+    name="states",
+    title="states",
+    logits="states",
+    labels=features.TOKEN_IDS,
+    weights=features.PADDING_MASK,  # every real token
+    epsilon=1e-6,
 )
 
 ALBERT = Objective(

@@ -82,10 +82,14 @@ class Term:
     def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
         """Returns float32 scalars by `sum_names`; see `Objective.sums`."""
         logits, labels = outputs[self.logits], batch[self.labels]
-        weights = self.label_weights(batch)
         hits = ops.equal(ops.argmax(logits, -1), ops.cast(labels, "int32"))
+        return self.weighted(cross_entropy(logits, labels), hits, batch)
+
+    def weighted(self, losses, hits, batch: Mapping[str, Any]) -> dict:
+        """Returns the sums of losses float32 `[...]` and of hits bool `[...]`."""
+        weights = self.label_weights(batch)
         values = (
-            ops.sum(cross_entropy(logits, labels) * weights),
+            ops.sum(losses * weights),
             ops.sum(ops.cast(hits, "float32") * weights),
             ops.sum(weights),
         )

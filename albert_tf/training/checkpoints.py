@@ -8,8 +8,9 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import MappingProxyType
 
 import keras
 import numpy as np
@@ -70,6 +71,7 @@ class TrainingCheckpoints:
 
     Args:
         optimizer: Optimizer of the run, already built.
+        extra: Variables by name that are trained, but are no part of the model.
         keep: int. Number of checkpoints to keep; older ones are removed.
         asynchronous: bool. Whether `save` only copies the values, and a thread writes
             them.
@@ -85,20 +87,23 @@ class TrainingCheckpoints:
         optimizer: keras.optimizers.Optimizer,
         *,
         seed: int,
+        extra: Mapping[str, keras.Variable] = MappingProxyType({}),
         keep: int = 5,
         asynchronous: bool = False,
         writes: bool = True,
     ):
         weights = weight_names(model)
+        trained = {name: v for name, v in weights.items() if v.trainable} | extra
         slots = {
             f"{name}/{slot}": optimizer.slot(variable, slot)
-            for name, variable in weights.items()
-            if variable.trainable
+            for name, variable in trained.items()
             for slot in ("m", "v")
         }
         self.optimizer = optimizer
         self._seed = tf.Variable(seed, dtype=tf.int64, trainable=False)
         self._values = {"weights": weights, "slots": slots}
+        if extra:
+            self._values["extra"] = dict(extra)
         if optimizer.ema_decay:
             # Runs without averages keep the layout of their checkpoints.
             self._values["averages"] = WeightAverages(model, optimizer).averages

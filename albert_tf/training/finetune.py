@@ -11,7 +11,6 @@ from absl import logging
 
 from albert_tf.errors import require
 from albert_tf.heads import NONE
-from albert_tf.inference.files import model_digest
 from albert_tf.objectives.distillation import Taught
 from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.optimizers.create import learning_rate_multipliers
@@ -99,10 +98,12 @@ def read_inputs(
             settings.layerwise_decay, begin.config, settings.layerwise_decay_rule
         )
         content = start.content_of(
-            data.digest(), tokenizer, begin.config, begin.checkpoint
+            data.digest(),
+            tokenizer,
+            begin.config,
+            begin.checkpoint,
+            settings.teacher,
         )
-        if settings.teacher:
-            content["teacher"] = model_digest(settings.teacher)
         yield Inputs(settings, data, begin, rates, content)
 
 

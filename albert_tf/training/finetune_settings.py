@@ -86,13 +86,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         teacher_vectors: Vectors: array (.npy) that embed wrote for train_file with
             another model, as the target of texts alone.
         teacher_loss: Vectors: cosine or mse.
-        teacher: Fine-tuned model whose outputs for train_file are learned: logits, or
-            with --table_kind=vectors the vectors of texts alone. Its labels must have
-            the same names; except for questions, its tokenizer may be another one.
-        teacher_weight: Share of the teacher in the loss. At 1, a table needs no labels,
-            and a column of texts' labels is not read.
-        teacher_temperature: Divisor of the logits of teacher and student; their
-            divergence is multiplied by its square.
         cache_teacher: File (.npz) that keeps the teacher's outputs for other runs, and
             for the same one if it is stopped. Default: they are computed at each start.
         doc_stride: SQuAD: tokens from the start of one window to the next. Default:
@@ -185,9 +178,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     embedding_layers: tuple[str, ...] = setting((), group="training")
     teacher_vectors: str = setting("", group="inputs", identity="data")
     teacher_loss: str = setting("cosine", group="training", choices=("cosine", "mse"))
-    teacher: str = setting("", group="inputs", identity="teacher")
-    teacher_weight: float = setting(1.0, group="training", above=0, maximum=1)
-    teacher_temperature: float = setting(2.0, group="training", above=0)
     cache_teacher: str = setting("", group="inputs", identity=False)
     doc_stride: int | None = setting(None, group="examples", identity="follows")
     max_query_length: int | None = setting(None, group="examples", minimum=1)
@@ -261,13 +251,11 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             require(not (reads_every and is_set), f"{need}which read every layer")
 
     def _check_teacher(self) -> None:
-        """Raises `UsageError` if settings do not fit a teacher, or there is none."""
+        """Raises `UsageError` if settings of the examples do not fit a teacher."""
         usual, taught = self.defaults(), bool(self.teacher)
         several = self.num_seeds > 1 or self.on_collapse == "restart"
         other = "other examples for every seed do not fit one --cache_teacher"
-        own = ("teacher_weight", "teacher_temperature", "cache_teacher")
         for names, fits, need in (
-            (own, taught, "requires --teacher"),
             (("teacher_vectors",), not taught, "cannot be combined with --teacher"),
             (
                 ("class_weights", "label_smoothing"),

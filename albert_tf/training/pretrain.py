@@ -22,6 +22,11 @@ from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import Strategy, make_deterministic, num_shares
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.pretrain_teacher import (
+    check_teacher,
+    make_distillation,
+    open_teacher,
+)
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
 from albert_tf.training.run_folder import CHECKPOINT_FOLDER, RunFolder
@@ -55,6 +60,9 @@ def pretrain(settings: PretrainSettings, draw: Draw = no_pictures) -> str:
 def find_objective(settings: PretrainSettings) -> Objective:
     """Returns the objective of the settings, which must have the metric to keep."""
     objective = OBJECTIVES[settings.objective]
+    if settings.teacher:
+        share = settings.teacher_weight, settings.teacher_temperature
+        objective = objective.with_teacher(*share, bool(settings.teacher_layers))
     metrics = list(objective.metric_names)
     if settings.ema_decay:
         metrics += [f"ema_{metric}" for metric in metrics]
@@ -73,13 +81,18 @@ def _opened(
     """Checks the inputs and builds the step; returns None if the run is finished."""
     folder, path = RunFolder(settings), settings.init_checkpoint
     # The initial checkpoint is opened only once.
-    with open_checkpoint(path) if path else contextlib.nullcontext() as start:
+    with (
+        open_checkpoint(path) if path else contextlib.nullcontext() as start,
+        open_teacher(settings.teacher) as teacher,
+    ):
         tokenizer = pretrain_inputs.load_run_tokenizer(settings, start)
         pretrain_inputs.check_ngram(settings, folder.was_begun)
         config = pretrain_inputs.load_config(settings, start, tokenizer)
         check_layers(settings, config)
         pretrain_inputs.check_sizes(settings, config, tokenizer)
         pretrain_inputs.check_segments(settings, config)
+        if teacher is not None:
+            check_teacher(settings, teacher, config, tokenizer)
         replicas, sharing = strategy.num_replicas_in_sync, num_shares(strategy)
         pretrain_inputs.check_batches(settings, config, replicas, sharing)
         if start is None:
@@ -90,7 +103,9 @@ def _opened(
         segments, head = config.type_vocab_size, objective.head
         data = RunBatches(settings, objective, tokenizer, replicas, segments)
         digests = pretrain_inputs.digests_of(data.records)
-        folder.check_content(content_of(digests, tokenizer, config, start))
+        folder.check_content(
+            content_of(digests, tokenizer, config, start, settings.teacher)
+        )
         held_out = data.evaluated_on() if settings.eval_file else None
         finished = pretrain_outputs.is_finished(folder, head)
         if is_done(strategy, folder, finished, {"held-out data": held_out}):
@@ -107,6 +122,8 @@ def _opened(
         make_model = functools.partial(make_pretrainer, settings, start, config, head)
 
         def learns(model):
+            if teacher is not None:
+                return objective, make_distillation(settings, teacher, model)
             passes = functools.partial(both_passes, model)
             return objective, passes if settings.depth_consistency else None
 

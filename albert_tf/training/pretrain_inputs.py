@@ -39,6 +39,8 @@ def check_files(settings: PretrainSettings) -> None:
         RunFolder(settings)
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
+    if settings.teacher:
+        check_path(settings.teacher)
     if not settings.spm_model_file:
         return  # the checkpoint brings it, and is opened later
     tokenizer = load_run_tokenizer(settings)
@@ -67,16 +69,16 @@ def load_config(
     return settings.with_depth_weights(config)
 
 
-def check_segments(settings: PretrainSettings, config: AlbertConfig) -> None:
+def check_segments(
+    settings: PretrainSettings, config: AlbertConfig, who: str = "a model"
+) -> None:
     """Raises `UsageError` if records have two segments and the model only one."""
     if config.type_vocab_size > 1:
         return
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in card_paths(shards.find_shards(pattern)):
             policy = files.read_record(path).get("pair_policy")
-            need = (
-                f"{path}: a model with type_vocab_size=1 needs records of one segment"
-            )
+            need = f"{path}: {who} with type_vocab_size=1 needs records of one segment"
             need = f"{need}, not of --pair_policy"
             require(policy not in _OF_SEGMENTS, need, policy)
 

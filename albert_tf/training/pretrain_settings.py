@@ -57,6 +57,10 @@ class PretrainSettings(TrainingSettings):
             both have their own.
         share_encoder: With --objective=electra: the generator applies the
             discriminator's only block, --generator_layers times as often.
+        teacher_layers: With --teacher: pairs of layers, student:teacher, such as 2:4,
+            6:12, counted from 1: the states after the student's layer also learn those
+            after the teacher's. Where their widths differ, a matrix that is trained
+            with the model, and is no part of it, lies between them.
         temperature: With --objective=electra: divides the generator's logits before
             tokens are drawn.
         disallow_correct: With --objective=electra: never draw the original token.
@@ -139,6 +143,7 @@ class PretrainSettings(TrainingSettings):
     generator_layers: float = setting(1.0, above=0)
     embedding_sharing: str = setting("tied", choices=("tied", "disentangled", "none"))
     share_encoder: bool = False
+    teacher_layers: tuple[str, ...] = ()
     temperature: float = setting(1.0, above=0)
     disallow_correct: bool = False
     depth_consistency: float = setting(0.0, minimum=0)
@@ -262,6 +267,20 @@ class PretrainSettings(TrainingSettings):
         usual = name in OF_PAIRS or weight == defaults["pair_loss_weight"]
         need = f"--pair_loss_weight={weight} requires an objective with a loss about "
         require(usual, f"{need}pairs", name)
+        need = "--teacher: ELECTRA's discriminator predicts no tokens, which a teacher "
+        need += "could teach; give another --objective"
+        require(not self.teacher or name != "electra", need, name)
+        need = "--teacher_layers must be pairs of layers, student:teacher, such as 2:4"
+        for pair in self.teacher_layers:
+            require(_LAYERS.fullmatch(pair), need, pair)
+        for flag, is_set in (
+            (f"--depth={self.depth}", self.depth != "unrolled"),
+            ("--depth_range", self.depth_range),
+        ):
+            need = f"{flag}: cannot be combined with --teacher_layers, which read all"
+            require(not (self.teacher_layers and is_set), need)
+        need = "--depth_consistency: cannot be combined with --teacher"
+        require(not (self.teacher and self.depth_consistency), need)
 
     def _check_start(self) -> None:
         """Checks the source of the model's sizes and weights."""
@@ -349,6 +368,11 @@ class PretrainSettings(TrainingSettings):
         )
 
     @property
+    def layer_pairs(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of the student and of the teacher, counted from 1."""
+        return tuple(tuple(map(int, x.split(":"))) for x in self.teacher_layers)
+
+    @property
     def num_predictions(self) -> int:
         """Number of masked tokens that a row of `max_seq_length` has room for."""
         if self.max_predictions_per_seq is not None:
@@ -361,6 +385,7 @@ class PretrainSettings(TrainingSettings):
         return super().identity() | {"max_predictions_per_seq": self.num_predictions}
 
 
+_LAYERS = re.compile(r"\d+:\d+", re.ASCII)
 # In --input_file, stands for the length of a phase.
 PLACEHOLDER = "{length}"
 _PART = re.compile(r"(\d+):(\d+)(?::(\d+))?")

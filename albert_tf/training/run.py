@@ -90,8 +90,8 @@ def build_step(
     with strategy.scope():
         model = make_model(settings.dtype)
         adam = create_optimizer(settings.optimizer, **arguments)
-    keras.utils.set_random_seed(settings.seed)
-    objective, forward = make_objective(model)
+        keras.utils.set_random_seed(settings.seed)
+        objective, forward = make_objective(model)
     return TrainStep(
         model,
         objective,
@@ -179,6 +179,7 @@ class Run(RunContext, abc.ABC):
             self.folder.join(CHECKPOINT_FOLDER),
             step.model,
             step.optimizer,
+            extra=step.extra,
             seed=settings.seed,
             keep=settings.keep_checkpoint_max,
             asynchronous=settings.async_checkpoint,

@@ -15,6 +15,9 @@ from albert_tf.optimizers.arguments import (
 from albert_tf.settings import check_fields, describe, setting
 from albert_tf.training.random_depth import RandomDepth
 
+_OF_TEACHERS = ("teacher_weight", "teacher_temperature", "cache_teacher")
+_OF_TEACHERS += ("teacher_layers",)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
@@ -97,6 +100,16 @@ class TrainingSettings:
         jit_compile: Compile the whole step with XLA (a TPU always does, and
             --backend=jax).
         seed: Seed of new weights, the order of examples, masks and dropout.
+        teacher: Trained model whose outputs are learned. In finetune a fine-tuned one:
+            its logits for train_file, or with --table_kind=vectors the vectors of texts
+            alone; its labels must have the same names, and except for questions its
+            tokenizer may be another one. In pretrain a masked LM of the same
+            vocabulary: its logits for masked tokens.
+        teacher_weight: Share of the teacher in the loss; in pretrain, of masked tokens
+            alone. At 1, a table needs no labels, and a column of texts' labels is not
+            read.
+        teacher_temperature: Divisor of the logits of teacher and student; their
+            divergence is multiplied by its square.
     """
 
     group = "training"
@@ -162,6 +175,9 @@ class TrainingSettings:
     shard_optimizer: bool = setting(False, group="devices", identity=False)
     jit_compile: bool = setting(False, group="devices")
     seed: int = setting(12345, common=True, minimum=0, maximum=2**31 - 1)
+    teacher: str = setting("", group="inputs", identity="teacher")
+    teacher_weight: float = setting(1.0, group="training", above=0, maximum=1)
+    teacher_temperature: float = setting(2.0, group="training", above=0)
 
     # Maximum number of steps per call of the graph.
     iterations_per_loop: ClassVar[int] = 20
@@ -203,6 +219,9 @@ class TrainingSettings:
             "or bfloat16",
         )
         _ = self.random_depth  # checks the range
+        for name in _OF_TEACHERS if not self.teacher else ():
+            value, usual = getattr(self, name, None), self.defaults().get(name)
+            require(value == usual, f"--{name}: requires --teacher", value)
         self.check_lengths()
 
     def check_lengths(self) -> None:

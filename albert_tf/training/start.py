@@ -20,6 +20,7 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError, require
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
+from albert_tf.inference.files import model_digest
 from albert_tf.layers.depth import check_depth
 from albert_tf.models.base import weight_names
 from albert_tf.tasks import labels
@@ -51,6 +52,7 @@ def content_of(
     tokenizer: Tokenizer,
     config: AlbertConfig,
     checkpoint: Checkpoint | None,
+    teacher: str = "",
 ) -> dict[str, Any]:
     """Returns the content that determines, with the settings, the result of a run.
 
@@ -62,6 +64,7 @@ def content_of(
         "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
         "config": config.to_dict(),
         "init_checkpoint": "" if checkpoint is None else nets.digest(checkpoint),
+        "teacher": model_digest(teacher) if teacher else "",
     }
 
 

@@ -79,6 +79,36 @@ def test_the_loss_about_pairs_has_a_weight(outputs, batch):
     assert means["sop_loss"] == numbers(pretraining_loss(outputs, batch))["sop_loss"]
 
 
+def test_a_teacher_has_a_share_of_the_masked_tokens(rng, outputs, batch):
+    objective = ALBERT.with_teacher(0.7, 2.5, states=True)
+    batch["padding_mask"] = np.array([[1] * 6, [1] * 4 + [0] * 2, [1] * 5 + [0]])
+    teacher = rng.normal(size=(B, P, V)).astype("float32") * 2
+    states = rng.normal(size=(2, 2, B, 6, 4)).astype("float32")
+    outputs |= {"teacher_logits": teacher, "states": states}
+    student = outputs["mlm_logits"]
+    goal, own = (log_softmax(x / 2.5) for x in (teacher, student))
+    losses = 2.5**2 * (np.exp(goal) * (goal - own)).sum(-1)
+    hits = teacher.argmax(-1) == student.argmax(-1)
+    own, goal = states.astype("float64").swapaxes(0, 1)
+    errors = np.square(own - goal).mean((0, -1))
+    mask, real = batch["mask_weights"], batch["padding_mask"]
+    expected = {
+        "teacher_loss": np.average(losses, weights=mask),
+        "states_loss": np.average(errors, weights=real),
+        "teacher_accuracy": np.average(hits, weights=mask),
+    }
+    sums = objective.sums(outputs, batch)
+    means = objective.metrics({name: np.float32(x) for name, x in sums.items()})
+    assert {n: means[n] for n in expected} == pytest.approx(expected, rel=1e-6)
+    loss = 0.3 * means["mlm_loss"] + means["sop_loss"]
+    loss += 0.7 * (means["teacher_loss"] + means["states_loss"])
+    assert means["loss"] == pytest.approx(loss, rel=1e-6)
+    found = float(objective.loss(sums, objective.weights(batch)))
+    assert found == pytest.approx(loss, rel=1e-6)
+    assert "states_accuracy" not in means
+    assert list(objective.baselines([batch])) == ["mlm_baseline", "sop_baseline"]
+
+
 def test_parts_add_up_to_the_whole(outputs, batch):
     whole, weights = ALBERT.sums(outputs, batch), ALBERT.weights(batch)
     np.testing.assert_array_equal(weights, [batch["mask_weights"].sum(), B])

@@ -92,6 +92,7 @@ def test_the_loss_of_repeated_batches_falls(name, sharing):
 @pytest.mark.parametrize("name", choose(["albert"]))
 def test_a_restored_run_continues_bitwise(name, tmp_path):
     given = {**SLOWLY, "dropout": 0.2, "config": FLAT, "learns": name}
+    given["taught"] = [[1, 2]] if name == "albert" else ()
     whole, again = (make_step(**given) for _ in range(2))
     batches = make_data(make_rows())
 
@@ -101,10 +102,14 @@ def test_a_restored_run_continues_bitwise(name, tmp_path):
         return losses, {k: v.tolist() for k, v in values_of(step).items()}
 
     train_on(whole, 0)
-    kept = TrainingCheckpoints(tmp_path, whole.model, whole.optimizer, seed=1)
+    kept = TrainingCheckpoints(
+        tmp_path, whole.model, whole.optimizer, extra=whole.extra, seed=1
+    )
     kept.save(wait=True)
     expected = train_on(whole, 3)
-    restored = TrainingCheckpoints(tmp_path, again.model, again.optimizer, seed=1)
+    restored = TrainingCheckpoints(
+        tmp_path, again.model, again.optimizer, extra=again.extra, seed=1
+    )
     restored.restore(tmp_path)
     assert restored.step == 3
     assert train_on(again, 3) == expected

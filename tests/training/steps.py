@@ -18,10 +18,12 @@ from albert_tf.config import AlbertConfig
 from albert_tf.heads import find
 from albert_tf.layers.dropout import Dropout, StepSeeds
 from albert_tf.models.base import weight_names
+from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.objectives.embedding import AdaptiveLayer, Contrastive, Matryoshka
 from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.engine import TrainStep, bring_home, create_strategy, distribute
+from albert_tf.training.pretrain_teacher import Distillation
 from albert_tf.training.random_depth import RandomDepth
 from albert_tf.training.weights import mark_trained
 from tests.backends.differentiate import value_and_gradients
@@ -108,6 +110,7 @@ def make_step(
     loss_scale=None,
     draws=False,
     depths=None,
+    taught=(),
     **options,
 ):
     if depths:
@@ -122,9 +125,18 @@ def make_step(
     with strategy.scope():
         model = find(head).load_class()(config, seed=3, dtype=precision)
         adam = create_optimizer(name, **{**OPTIMIZER, **(optimizer or {})})
+        if taught:  # by a wider model, and with these pairs of layers
+            objective = objective.with_teacher(0.7, 2.0, True)
+            wide = CONFIG.replace(hidden_size=24, num_hidden_layers=3)
+            options["forward"] = Distillation(
+                model, AlbertMaskedLM(wide, seed=9, dtype=precision), taught, seed=4
+            )
     if draws:  # each engine draws other initial values
         rng = np.random.default_rng(1)
-        for variable in weight_names(model).values():
+        forward, teacher = options.get("forward"), {}
+        if taught:
+            teacher = weight_names(forward.teacher) | forward.extra_weights
+        for variable in [*weight_names(model).values(), *teacher.values()]:
             drawn = rng.normal(0, 0.2, variable.shape)
             variable.assign(drawn + ("gamma" in variable.path))
     if learns == "layers":
@@ -159,7 +171,7 @@ def train(
     step = make_step(**options)
     of_vectors = step.objective in OF_VECTORS.values()
     rows = make_texts() if of_vectors else make_rows(packing, pairs)
-    first = values_of(step)
+    first, frozen = values_of(step), _frozen(step)
     iterator = iter(distribute(step.strategy, lambda *_: make_data(rows)))
     found, sums = collections.defaultdict(list), None
     found["scales"] = []
@@ -178,6 +190,8 @@ def train(
     found |= {f"sum/{k}": float(sums[k]) for k in step.sum_names}
     found |= {f"ratio/{k}": v for k, v in sums.get("trust_ratios", {}).items()}
     found |= _left(step, first)
+    for before, after in zip(frozen, _frozen(step), strict=True):
+        np.testing.assert_array_equal(before, after)
     if answers:
         found |= _answers(step, iterator, rows)
     return {**found, **values_of(step)}
@@ -212,7 +226,14 @@ def values_of(step):
         average = step.optimizer.slot(variable, "average")
         found[f"weight/{name}"] = np.array(variable)
         found[f"average/{name}"] = np.array(average)
+    for name, variable in step.extra.items():
+        found[f"weight/{name}"] = np.array(variable)
     return found
+
+
+def _frozen(step):
+    """Returns the weights of the teacher."""
+    return [np.array(v) for v in getattr(step.forward, "frozen", ())]
 
 
 def _left(step, first):

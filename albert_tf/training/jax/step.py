@@ -30,12 +30,21 @@ _EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)
 class EvaluationStep:
     """Runs evaluation steps; see `training.tensorflow.step` for the arguments."""
 
-    def __init__(self, model: keras.Model, objective: Any, strategy: Devices):
+    def __init__(
+        self,
+        model: keras.Model,
+        objective: Any,
+        strategy: Devices,
+        forward: Callable[..., Any] | None = None,
+    ):
         self.model = model
+        self.forward = forward or model
+        self.extra = getattr(forward, "extra_weights", {})
         self.objective = objective
         self.strategy = strategy
         self.sum_names = (*objective.sum_names, "tokens", "positions")
         self._weights = [*model.trainable_variables, *model.non_trainable_variables]
+        self._weights += [*self.extra.values(), *getattr(forward, "frozen", ())]
         self._evaluate = self._compiled(strategy.mesh, self._sums, _EVERYWHERE)
 
     def evaluate(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -44,7 +53,7 @@ class EvaluationStep:
         return dict(zip(self.sum_names, sums, strict=True))
 
     def _sums(self, batch):
-        outputs = self.model(batch, training=False)
+        outputs = self.forward(batch, training=False)
         sums = self.objective.sums(outputs, batch) | count_tokens(batch)
         sums = jnp.stack([jnp.asarray(sums[n], jnp.float32) for n in self.sum_names])
         return lax.psum(sums, AXIS)
@@ -74,7 +83,8 @@ class TrainStep(EvaluationStep):
     Args:
         model, objective, strategy: As for `EvaluationStep`.
         optimizer: From `create_optimizer`; built here.
-        seed, accumulation, forward, depth, shard_optimizer: See `Update`.
+        forward: callable or None. See `Update`.
+        seed, accumulation, depth, shard_optimizer: See `Update`.
         random_depth: `training.random_depth.RandomDepth` or None. As on TensorFlow.
         jit_compile, fuse: bool. Without effect: XLA always compiles the whole step.
     """
@@ -86,16 +96,18 @@ class TrainStep(EvaluationStep):
         optimizer: keras.optimizers.Optimizer,
         strategy: Devices,
         *,
+        forward: Callable[..., Any] | None = None,
         jit_compile: bool = True,
         fuse: bool = False,
         random_depth: RandomDepth | None = None,
         **options: Any,
     ):
         del jit_compile, fuse
-        super().__init__(model, objective, strategy)
+        super().__init__(model, objective, strategy, forward)
         self.optimizer = optimizer
         # With two nets trained together, the generator fills in masks.
         self._answering = getattr(model, "generator", model)
+        options["forward"] = forward
         self._update = Update(model, objective, optimizer, strategy.mesh, **options)
         self.variables = self._update.variables
         self._train = self._update.compiled()
@@ -106,7 +118,8 @@ class TrainStep(EvaluationStep):
             lambda batch: self._answering(batch, training=False),
             _BY_ROWS,
         )
-        names = {id(v): name for name, v in weight_names(model).items()}
+        names = weight_names(model) | self.extra
+        names = {id(v): name for name, v in names.items()}
         self._names = [names[id(v)] for v in self.variables]
         ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
         self._ratio_names = tuple(names[id(v)] for v in ratios)

@@ -66,8 +66,10 @@ class Update:
         self.layers: int | None = None  # all
         self.shard_optimizer = shard_optimizer
         self.sum_names = (*objective.sum_names, "tokens", "positions")
-        self.variables = model.trainable_variables
-        self.frozen = model.non_trainable_variables
+        extra = getattr(forward, "extra_weights", {}).values()
+        self.variables = [*model.trainable_variables, *extra]
+        others = getattr(forward, "frozen", ())
+        self.frozen = [*model.non_trainable_variables, *others]
         if model.compute_dtype == "float16":
             optimizer.scale_losses()
         optimizer.build(self.variables)

@@ -36,9 +36,14 @@ class EvaluationStep:
     """Runs evaluation steps under a strategy; see `TrainStep` for the arguments."""
 
     def __init__(
-        self, model: keras.Model, objective: Any, strategy: tf.distribute.Strategy
+        self,
+        model: keras.Model,
+        objective: Any,
+        strategy: tf.distribute.Strategy,
+        forward: Callable[..., Any] | None = None,
     ):
         self.model = model
+        self.forward = forward or model
         self.objective = objective
         self.strategy = strategy
         self.sum_names = (*objective.sum_names, "tokens", "positions")
@@ -52,7 +57,7 @@ class EvaluationStep:
 
     def _evaluate_step(self, batch):
         def replica_step(batch):
-            sums = self.objective.sums(self.model(batch, training=False), batch)
+            sums = self.objective.sums(self.forward(batch, training=False), batch)
             return self._stack(sums | _counts(batch))
 
         return self._sum(self.strategy.run(replica_step, (batch,)))
@@ -88,7 +93,8 @@ class TrainStep(EvaluationStep):
             activation and its gradient (`layers.gradients`). Without effect where XLA
             compiles the whole step, and on a machine with devices other than CPUs.
         forward: callable or None. Computes the outputs to train on, with the arguments
-            of the model; None for the model itself.
+            of the model; None for the model itself. Its `extra_weights`, variables by
+            name, are trained as well, if it has any; its `frozen` ones are only read.
         depth: str. Form of the encoders while they are trained (`layers.depth`).
         random_depth: `RandomDepth` or None. Draws the number of layers of every step;
             None for all layers.
@@ -109,8 +115,7 @@ class TrainStep(EvaluationStep):
         depth: str = UNROLLED,
         random_depth: RandomDepth | None = None,
     ):
-        super().__init__(model, objective, strategy)
-        self._forward = forward or model
+        super().__init__(model, objective, strategy, forward)
         # With two nets trained together, the generator fills in masks.
         self._answering = getattr(model, "generator", model)
         self.optimizer = optimizer
@@ -118,7 +123,8 @@ class TrainStep(EvaluationStep):
         self.accumulation = accumulation
         self.depth = depth
         self.random_depth = random_depth
-        self.variables = model.trainable_variables
+        self.extra = getattr(forward, "extra_weights", {})
+        self.variables = [*model.trainable_variables, *self.extra.values()]
         with strategy.scope():
             if model.compute_dtype == "float16":
                 optimizer.scale_losses()
@@ -127,7 +133,8 @@ class TrainStep(EvaluationStep):
         # The step itself sums the gradients, see `_replica_step`.
         optimizer.sum_over_replicas = False
         ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
-        names = {id(v): name for name, v in weight_names(model).items()}
+        names = weight_names(model) | self.extra
+        names = {id(v): name for name, v in names.items()}
         self._names = [names[id(v)] for v in self.variables]
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._has_warned = False
@@ -326,7 +333,7 @@ class TrainStep(EvaluationStep):
         with self._forms():
             with tf.GradientTape() as tape:
                 seeds = StepSeeds(seed, step)
-                outputs = self._forward(batch, training=True, seeds=seeds)
+                outputs = self.forward(batch, training=True, seeds=seeds)
                 sums = self.objective.sums(outputs, batch)
                 loss = self.objective.loss(sums, weights)
             # With a scale, gradients of the loss times the scale.
@@ -386,7 +393,7 @@ class TrainStep(EvaluationStep):
 
     def _vectors_step(self, batch, seed, step):
         """Returns the outputs, `n` tensors `[U, K, E]`, as float32 `[U, n, K, E]`."""
-        outputs = self._forward(batch, training=True, seeds=StepSeeds(seed, step))
+        outputs = self.forward(batch, training=True, seeds=StepSeeds(seed, step))
         self._structure = tf.nest.map_structure(lambda _: 0, outputs)
         vectors = [tf.cast(v, tf.float32) for v in tf.nest.flatten(outputs)]
         return tf.stack(vectors, axis=1)

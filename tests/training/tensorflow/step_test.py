@@ -36,9 +36,12 @@ DROPOUT = {"dropout": 0.3, "name": "adamw", **FLAT}
 DROPPED = {**VECTORS, **TWO, "dropout": 0.3, "calls": [3], "undivided": True}
 DROPPED["optimizer"] = {**SLOWLY["optimizer"], "clip_norm": 0}
 HALF_VECTORS = {**VECTORS, "precision": "mixed_float16", "accumulation": 4}
+TAUGHT = {**SLOWLY, "taught": [[1, 3]], "calls": [3], **FLAT}
+TAUGHT = {"taught": TAUGHT, "taught, two replicas": {**TAUGHT, **TWO}}
 CASES = (
     SAME
     | OF_VECTORS
+    | TAUGHT
     | {
         "vectors": VECTORS,
         "vectors, dropout": DROPPED,
@@ -132,6 +135,15 @@ def test_vectors_are_compared_across_replicas_and_micro_batches(runs, case):
     for name in ("losses", "norms", *(n for n in one if n.startswith("sum/"))):
         np.testing.assert_allclose(other[name], one[name], 1e-5, 1e-5, err_msg=name)
     assert one["left"].tolist() == other["left"].tolist() == one["untrained"].tolist()
+
+
+@pytest.mark.slow
+def test_a_teacher_teaches_the_same_everywhere(runs):
+    one, other = (runs[case] for case in TAUGHT)
+    assert largest_difference(one, other) < 5e-5
+    assert one["weight/projection_1_3/kernel"].shape == (16, 24)
+    assert one["sum/states_loss_sum"] > 0 < one["sum/teacher_loss_sum"]
+    np.testing.assert_allclose(other["losses"], one["losses"], rtol=1e-5)
 
 
 @pytest.mark.slow

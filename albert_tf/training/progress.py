@@ -14,6 +14,7 @@ from absl import logging
 from albert_tf.storage import calls, files
 from albert_tf.training.metrics_file import METRICS_FILE, MetricsFile
 
+EVENTS_FOLDER = "tensorboard"
 # A run can only be stopped between calls; a preempted machine leaves 30 seconds.
 _SHORT = 1.0
 _LONG = 4.0
@@ -43,7 +44,7 @@ class Progress(contextlib.AbstractContextManager):
         if not chief:
             return
         self.metrics = MetricsFile(files.join(folder, METRICS_FILE), first_step)
-        where = files.join(folder, "tensorboard")
+        where = files.join(folder, EVENTS_FOLDER)
         try:
             calls.repeated(_begin_session, where, first_step)
             self.writer = calls.repeated(tf.summary.create_file_writer, where)

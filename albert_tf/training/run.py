@@ -24,6 +24,7 @@ from albert_tf.training.engine import (
     Strategy,
     TrainStep,
     bring_home,
+    compilation_cache,
     create_strategy,
     distribute,
     helper_name,
@@ -32,9 +33,11 @@ from albert_tf.training.engine import (
     worker_errors,
 )
 from albert_tf.training.metrics_file import METRICS_FILE, lines_until, read_metrics
+from albert_tf.training.profile import Profile
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import (
     CHECKPOINT_FOLDER,
+    COMPILED_FOLDER,
     EVALUATED,
     FINISHED,
     RunFolder,
@@ -158,12 +161,15 @@ class Run(RunContext, abc.ABC):
 
     def execute(self) -> Any:
         """Runs the training, or the rest of it; only the chief returns a result."""
+        asked = self.settings.compilation_cache
+        programs = compilation_cache(asked, self.folder.join(COMPILED_FOLDER))
         if self.helper:
-            self.train()
+            with programs:
+                self.train()
             leave_together(self.strategy)
             return None
         # Nothing is written or removed before every possible mistake has been checked.
-        with self.folder.taken():
+        with self.folder.taken(), programs:
             self.train()
             result = self.finish()
         leave_together(self.strategy)
@@ -223,6 +229,8 @@ class Run(RunContext, abc.ABC):
             if first:
                 progress.log(f"continuing from step {first}")
             evaluate, callbacks = self.observers(lines, progress)
+            if self.settings.profile_steps and not self.helper:
+                callbacks.append(Profile(self.folder, self.settings, progress))
             for callback in callbacks:
                 stack.callback(callback.on_end)
             for phase in self.settings.phases:

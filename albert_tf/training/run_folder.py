@@ -30,6 +30,7 @@ from albert_tf.training.settings import TrainingSettings
 RUN_FILE = "run.json"
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
+COMPILED_FOLDER = "compilation_cache"
 TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
@@ -49,6 +50,7 @@ _FREE = (LOCK_FILE, "lost+found")
 _LEFTOVER = re.compile(r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial")
 # Names that only an unfinished fine-tuning run needs.
 _TEMPORARY = {CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS}
+_TEMPORARY |= {COMPILED_FOLDER}
 # Files of such a run and of its model; `evaluate --exits_curve` writes the last two.
 # Predictions are recognized by their names; the first dev set's have no prefix.
 _RUN_NAMES = {METRICS, METRICS_FILE, TRIALS_FILE, *REPORT_FILES}
@@ -225,6 +227,7 @@ class RunFolder:
 
     def finish(self) -> None:
         """Records that the model in the folder belongs to the run's settings."""
+        files.remove_tree(self.join(COMPILED_FOLDER))
         if self.model_is_outdated:
             record = self.record()
             record.pop(_OUTDATED, None)
@@ -340,7 +343,7 @@ def describe_command(settings: TrainingSettings) -> dict[str, Any]:
     facts = {f"version of {name}": v for name, v in versions.items()}
     facts[_SOURCE] = _source()
     local = {name for name, how in compared.items() if how not in _BY_VALUE}
-    local |= {"output_dir", "eval_file"}
+    local |= {"output_dir", "eval_file", "compilation_cache"}
     all_settings = vars(settings).items()
     return facts | {f"--{name}": v for name, v in all_settings if name not in local}
 

@@ -15,13 +15,14 @@ from albert_tf.errors import require
 from albert_tf.storage import files
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.context import Draw, no_pictures
-from albert_tf.training.engine import takes_several_processes
+from albert_tf.training.engine import compilation_cache, takes_several_processes
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.examples import Read
 from albert_tf.training.finetune import finetune_once, read_inputs
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.metrics_file import PAGE_FILE
 from albert_tf.training.run_folder import (
+    COMPILED_FOLDER,
     METRICS,
     RUN_FILE,
     TRIALS_FILE,
@@ -73,7 +74,11 @@ def finetune(
         folder.tidy()
         return files.read_json(folder.join(METRICS))
     folder.origin = origin
-    with folder.taken():
+    # Runs in it use the same one.
+    programs = compilation_cache(
+        settings.compilation_cache, folder.join(COMPILED_FOLDER)
+    )
+    with folder.taken(), programs:
         # Pin the commit: a branch on a hub may move before the last trial begins.
         start = origin or settings.init_checkpoint
         pinned = settings.having(init_checkpoint=start)

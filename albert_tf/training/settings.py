@@ -97,6 +97,11 @@ class TrainingSettings:
             answers with any (--layers of other commands). Default: always all layers.
         shard_optimizer: With --backend=jax: divide the optimizer's slots among the
             devices (ZeRO).
+        compilation_cache: With --backend=jax: local folder of compiled programs, which
+            a restart reads; or none. Default: compilation_cache in --output_dir until
+            the run is finished, or none if that is in a bucket.
+        profile_steps: First and last step to profile, such as 100,110; the trace, for
+            TensorBoard and XProf, is written to tensorboard/ in --output_dir.
         jit_compile: Compile the whole step with XLA (a TPU always does, and
             --backend=jax).
         seed: Seed of new weights, the order of examples, masks and dropout.
@@ -173,6 +178,8 @@ class TrainingSettings:
     depth_embedding: bool = setting(False, group="model", identity="config")
     depth_range: tuple[str, ...] = ()
     shard_optimizer: bool = setting(False, group="devices", identity=False)
+    compilation_cache: str = setting("", group="devices", identity=False)
+    profile_steps: tuple[str, ...] = setting((), group="devices", identity=False)
     jit_compile: bool = setting(False, group="devices")
     seed: int = setting(12345, common=True, minimum=0, maximum=2**31 - 1)
     teacher: str = setting("", group="inputs", identity="teacher")
@@ -210,6 +217,11 @@ class TrainingSettings:
             "--shard_optimizer requires --backend=jax",
             self.backend,
         )
+        cache = self.compilation_cache
+        need = "--compilation_cache requires --backend=jax"
+        require(self.backend == "jax" or not cache, need, self.backend)
+        need = "--compilation_cache must be a folder on this machine"
+        require("://" not in cache, need, cache)
         pod = (self.distribution, self.backend) == ("tpu", "tensorflow")
         need = "--allow_tpu_pod requires --distribution=tpu and --backend=tensorflow"
         require(pod or not self.allow_tpu_pod, need, self.distribution, self.backend)
@@ -234,6 +246,14 @@ class TrainingSettings:
             parts,
         )
         steps, warmup = self.num_train_steps, self.num_warmup_steps
+        if given := self.profile_steps:
+            need = "--profile_steps must be a first and a last step, such as 100,110"
+            is_range = len(given) == 2 and all(one.strip().isdecimal() for one in given)
+            require(is_range, need, ",".join(given))
+            first, last = self.profiled
+            need = f"{need}, from 1 to --num_train_steps={steps}"
+            fits = 1 <= first <= last and (steps is None or last <= steps)
+            require(fits, need, f"{first},{last}")
         decay = self.num_decay_steps
         if None in (steps, warmup):
             return  # Checked again once the numbers of steps are known.
@@ -271,6 +291,11 @@ class TrainingSettings:
         need = "--depth_range must be two rising numbers of layers, such as 3,12"
         require(fits, need, ",".join(self.depth_range))
         return RandomDepth(self.seed, *ends)
+
+    @property
+    def profiled(self) -> tuple[int, ...]:
+        """The first and the last step to profile; empty for none."""
+        return tuple(map(int, self.profile_steps))
 
     @property
     def phases(self) -> "list[Phase]":
@@ -376,6 +401,9 @@ class Phase:
         settings = self.settings
         regular = self.log_steps, settings.save_checkpoints_steps, settings.eval_steps
         counts = [every - done % every for every in regular if every]
+        if settings.profile_steps:
+            first, last = settings.profiled
+            counts += [edge - done for edge in (first - 1, last) if edge > done]
         return min(*counts, self.last_step - done, settings.iterations_per_loop)
 
     def log_is_due(self, done: int) -> bool:

@@ -100,6 +100,7 @@ def phase(steps, log_steps, save, evaluate=0, calls=10):
         eval_steps=evaluate,
         iterations_per_loop=calls,
         num_train_steps=steps,
+        profile_steps=(),
     )
     return Phase(0, steps, settings)
 

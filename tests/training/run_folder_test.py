@@ -202,7 +202,9 @@ def test_the_length_of_a_run_may_be_changed_by_saying_so(tmp_path):
     again = open_with_steps(tmp_path, 12, False)
     assert again.model_is_outdated
     again.begin()
+    (tmp_path / "compilation_cache").mkdir()
     again.finish()
+    assert not (tmp_path / "compilation_cache").exists()
     assert not open_with_steps(tmp_path, 12, False).model_is_outdated
     record = read(tmp_path)
     assert record["changed_from"] == [{"num_train_steps": 9}]

@@ -59,6 +59,22 @@ PHASES = {
             "--allow_tpu_pod requires .* --backend=tensorflow, received .*'jax'",
         ),
         (
+            {"compilation_cache": "c"},
+            "--compilation_cache requires --backend=jax, received 'tensorflow'",
+        ),
+        (
+            {"compilation_cache": "gs://c", "backend": "jax"},
+            "--compilation_cache must be a folder on this machine, received 'gs://c'",
+        ),
+        ({"profile_steps": ("5",)}, "--profile_steps must be a first .*received '5'"),
+        ({"profile_steps": ("5", "x")}, "a last step, such as 100,110, received '5,x'"),
+        (
+            {"profile_steps": ("19", "21")},
+            "--profile_steps .*, from 1 to --num_train_steps=20, received '19,21'",
+        ),
+        ({"profile_steps": ("0", "2")}, "from 1 to --num_train_steps=20, rec.*'0,2'"),
+        ({"profile_steps": ("3", "2")}, "from 1 to --num_train_steps=20, rec.*'3,2'"),
+        (
             {"precision": "float16", "distribution": "tpu"},
             "--precision=float16 is for GPUs; --distribution=tpu computes in float32",
         ),

@@ -22,10 +22,12 @@ import keras
 import numpy as np
 from absl import logging
 from jax.experimental import multihost_utils
+from jax.experimental.compilation_cache import compilation_cache as persistent
 from jax.sharding import Mesh
 
 from albert_tf.errors import DataError, Stopped, require
 from albert_tf.kernels.cuda import adds_in_order
+from albert_tf.storage import files
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by
 
@@ -51,6 +53,8 @@ _ABORTED = f"""
 error: JAX has ended this process, most likely because another worker of the run does \
 not answer; {_CONTINUE}
 """
+# JAX keeps only programs that take a second to compile, but many are smaller.
+_LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 # The metadata of a TPU VM that lists its slice, and the time limit for reading it.
 _ENDPOINTS = "/computeMetadata/v1/instance/attributes/worker-network-endpoints"
 _METADATA_SECONDS = 5.0
@@ -75,6 +79,7 @@ class Devices:
 
 
 Strategy = Devices
+start_trace, stop_trace = jax.profiler.start_trace, jax.profiler.stop_trace
 
 
 def create_strategy(
@@ -148,6 +153,48 @@ def make_deterministic(asked: bool | None) -> None:
             "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for runs "
             "that give the same bits"
         )
+
+
+@contextlib.contextmanager
+def compilation_cache(asked: str, usual: str) -> Iterator[None]:
+    """Keeps compiled programs in a folder inside a `with` statement, and reads them.
+
+    Without a folder, it keeps the one that JAX has, or else takes the usual one, unless
+    that is in a bucket: XLA's cache of tuned kernels has to be on a disk. JAX writes
+    only in the first process.
+
+    Args:
+        asked: str. Folder, `"none"` for no cache, or empty.
+        usual: str. The folder beside the run.
+    """
+    before = jax.config.jax_compilation_cache_dir
+    path = None if asked == "none" else asked or before or usual
+    if path == usual and files.is_remote(usual):
+        logging.info("no --compilation_cache, because --output_dir is in a bucket")
+        path = None
+    elif path and path != before:
+        # Part of the key of every program.
+        path, reason = os.path.realpath(path), ""
+        try:
+            os.makedirs(path, exist_ok=True)
+            reason = "" if os.access(path, os.W_OK) else "it cannot be written"
+        except OSError as e:
+            reason = e.strerror
+        if reason:
+            logging.warning("no --compilation_cache=%s: %s", path, reason)
+            path = None
+    if _LEAST_SECONDS.upper() not in os.environ:
+        jax.config.update(_LEAST_SECONDS, 0)
+    _keep_programs_in(path)
+    try:
+        yield
+    finally:
+        _keep_programs_in(before)
+
+
+def _keep_programs_in(path: str | None) -> None:
+    jax.config.update("jax_compilation_cache_dir", path)
+    persistent.reset_cache()
 
 
 def bring_home(devices: Devices, model: keras.Model) -> None:

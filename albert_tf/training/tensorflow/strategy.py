@@ -24,6 +24,8 @@ _CONNECT_SECONDS = 120
 _TPU_SECONDS = 10.0
 
 Strategy = tf.distribute.Strategy
+start_trace = tf.profiler.experimental.start
+stop_trace = tf.profiler.experimental.stop
 
 
 def create_strategy(
@@ -223,6 +225,12 @@ def make_deterministic(asked: bool | None) -> None:
     """Makes operations deterministic in this process; None: unless there is a GPU."""
     if asked or asked is None and not tf.config.list_physical_devices("GPU"):
         tf.config.experimental.enable_op_determinism()
+
+
+def compilation_cache(asked: str, usual: str) -> contextlib.AbstractContextManager:
+    """Does nothing; see `training.jax.devices`."""
+    del asked, usual
+    return contextlib.nullcontext()
 
 
 def bring_home(strategy: tf.distribute.Strategy, model: keras.Model) -> None:

@@ -144,3 +144,50 @@ def test_hosts_wait_as_long_as_they_are_told(monkeypatch, timeout, expected):
 def test_who_takes_several_processes(monkeypatch, distribution, hosts, expected):
     monkeypatch.setattr(devices, "_hosts", lambda: hosts)
     assert devices.takes_several_processes(distribution) == expected
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Compiles a function again and again; returns the number that was read."""
+    import jax
+
+    read = []
+    event = "/jax/compilation_cache/cache_hits"
+    listen = lambda name, **_: read.extend([name] * (name == event))  # noqa: E731
+    jax.monitoring.register_event_listener(listen)
+
+    def run(*arguments):
+        with devices.compilation_cache(*map(str, arguments)):
+            for _ in range(2):
+                jax.jit(lambda x: x * 3 + 1)(2.0)
+                jax.clear_caches()
+        assert jax.config.jax_compilation_cache_dir is None
+        count = len(read)
+        read.clear()
+        return count
+
+    yield run
+    jax.monitoring.unregister_event_listener(listen)
+
+
+def test_programs_are_kept_in_a_folder_and_read_again(programs, tmp_path):
+    usual, asked = tmp_path / "run/cache", tmp_path / "asked"
+    assert programs("", usual) == 1 and programs("", usual) == 2
+    assert programs(asked, usual) == 1 and list(asked.glob("jit_*"))
+    assert programs("none", usual) == 0
+    # Runs inside another command's `with` statement use its folder.
+    outer, inner = (devices.compilation_cache("", f"{p}") for p in (asked, usual))
+    with outer, inner:
+        assert devices.jax.config.jax_compilation_cache_dir == str(asked)
+    # XLA's cache of tuned kernels lies there, too.
+    assert "autotune" in devices.jax.config.jax_persistent_cache_enable_xla_caches
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(programs, tmp_path, caplog):
+    (tmp_path / "file").touch()
+    assert programs(tmp_path / "file", "") == 0
+    assert caplog.messages == [f"no --compilation_cache={tmp_path}/file: File exists"]
+    caplog.clear()
+    assert programs(tmp_path / "file/x", "") == 0
+    assert caplog.messages[0].endswith("Not a directory")
+    assert programs("", "gs://bucket/run/cache") == 0

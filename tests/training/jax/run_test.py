@@ -53,8 +53,11 @@ def values(tmp_path_factory, tokenizer):
 def whole(values, tmp_path_factory):
     """Returns the folders of the run on TensorFlow and on JAX."""
     folder = tmp_path_factory.mktemp("whole")
-    pretrain(PretrainSettings(**values(folder, "tensorflow")), draw_run)
-    execute("pretrain", on_jax(values(folder, "jax")))
+    profiled = {"profile_steps": ("2", "3")}
+    settings = PretrainSettings(**values(folder, "tensorflow"), **profiled)
+    pretrain(settings, draw_run)
+    profiled["compilation_cache"] = str(folder / "programs")
+    execute("pretrain", on_jax(values(folder, "jax", **profiled)))
     return folder / "tensorflow", folder / "jax"
 
 
@@ -65,12 +68,17 @@ def test_a_run_is_that_of_tensorflow(whole):
     assert names[0] == names[1]
     records = [json.loads((folder / "run.json").read_text()) for folder in whole]
     assert [r["settings"]["backend"] for r in records] == ["tensorflow", "jax"]
+    for folder in whole:
+        (trace,) = folder.glob("tensorboard/plugins/profile/*/*.xplane.pb")
+        assert trace.stat().st_size
+    assert list(whole[1].parent.glob("programs/jit_*"))
 
 
 def test_a_killed_run_continues_to_the_same_bits_or_on_the_other_engine(
     whole, values, tmp_path
 ):
-    given = on_jax(values(tmp_path, "run"))
+    programs = {"compilation_cache": str(whole[1].parent / "programs")}
+    given = on_jax(values(tmp_path, "run", **programs))
     execute("pretrain", given, "checkpoint", 2)  # the first one is whole by then
     assert find_checkpoints(tmp_path / "run/checkpoints")
     shutil.copytree(tmp_path / "run", tmp_path / "other")

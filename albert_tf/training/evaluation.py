@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from absl import logging
 
@@ -17,7 +18,12 @@ from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import Callback
 from albert_tf.training.context import RunContext
-from albert_tf.training.engine import share
+from albert_tf.training.engine import (
+    helper_name,
+    is_one_of_several,
+    join_rows,
+    share,
+)
 from albert_tf.training.examples import CALIBRATION, Split
 
 _CHANCE = 0.98
@@ -44,17 +50,24 @@ def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
 class Evaluator:
     """Measures the dev splits of a model that trains on batches of a shape.
 
-    The run's averages, if any, are evaluated in place of the weights, and its chief
-    decides for all workers. `examples` and `answers` belong to the split that decides,
-    at the last call.
+    The run's averages, if any, are evaluated in place of the weights. Each worker
+    computes its share of the rows of every batch, all of them get all outputs, and the
+    chief decides. `examples` and `answers` belong to the split that decides, at the
+    last call.
     """
 
     def __init__(self, run: RunContext, shape: BatchShape):
         self._run = run
+        self._place, self._num_workers = 0, 1
+        if is_one_of_several(run.strategy):
+            name = helper_name(run.strategy)
+            names = share(run.strategy, name)
+            self._place, self._num_workers = names.index(name), len(names)
+        parts = run.step.num_shares * self._num_workers
         self._outputs = functools.partial(
             collect_outputs,
-            run.step.predict,
-            shape=dataclasses.replace(shape, parts=run.step.num_shares, packing=False),
+            self._predict,
+            shape=dataclasses.replace(shape, parts=parts, packing=False),
             batch_size=run.settings.eval_batch_size,
             title="evaluate",
         )
@@ -76,8 +89,18 @@ class Evaluator:
                     self.examples, self.answers = split.examples, answers
                 else:
                     values |= {f"{name}_{key}": value for key, value in metrics.items()}
-        # Every worker computed everything, but the last bits may differ.
+        # All have the same outputs, but the last bits of a metric may differ.
         return share(self._run.strategy, values)[0]
+
+    def _predict(self, batch: Mapping[str, np.ndarray]) -> Any:
+        """Returns the outputs for a batch, computed by all workers."""
+        run = self._run
+        if self._num_workers == 1:
+            return run.step.predict(batch)
+        parts = {k: np.split(v, self._num_workers) for k, v in batch.items()}
+        outputs = run.step.predict({k: v[self._place] for k, v in parts.items()})
+        together = functools.partial(join_rows, run.strategy)
+        return keras.tree.map_structure(together, outputs)
 
 
 def loss_bounds(

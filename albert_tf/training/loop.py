@@ -7,6 +7,7 @@ after the current step.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import select
@@ -242,15 +243,10 @@ def evaluate_batches(
     totals: dict[str, float] = {}
     losses = {}
     for source, batches in sources.items():
-        # Stay with tensors until the end: reading a number would wait for the device.
-        sums: dict[str, Any] = {}
-        for number, batch in enumerate(batches, 1):
-            for name, value in step.evaluate(batch).items():
-                sums[name] = sums.get(name, 0.0) + value
-            if number == max_steps:
-                break
-        require(sums, "the evaluation data holds no batch", error=DataError)
-        numbers = {name: np.asarray(value) for name, value in sums.items()}
+        # Tensors until the end: reading a number would wait for the device.
+        rows = list(map(step.evaluate, itertools.islice(batches, max_steps or None)))
+        require(rows, "the evaluation data holds no batch", error=DataError)
+        numbers = dict(zip(step.sum_names, sum(map(np.asarray, rows)), strict=True))
         for name, value in numbers.items():
             totals[name] = totals[name] + value if name in totals else value
         if source:

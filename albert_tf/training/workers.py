@@ -185,13 +185,18 @@ def share_by(
     """
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = gather(np.array([len(text)], np.float32))[:, 0].astype(int)
-    row = np.zeros(-(-max(lengths) // _BLOCK) * _BLOCK, np.float32)
+    row = np.zeros(whole_blocks(max(lengths)), np.float32)
     row[: len(text)] = text
     rows = gather(row).astype(np.uint8)
     return [
         json.loads(row[:length].tobytes())
         for row, length in list(zip(rows, lengths, strict=True))[::copies]
     ]
+
+
+def whole_blocks(size: int) -> int:
+    """Returns the length of an exchanged row that has room for `size` numbers."""
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:

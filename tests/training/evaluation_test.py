@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.objectives.finetuning import SingleLabel
+from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.text_classification import table_task
 from albert_tf.training import evaluation
@@ -18,6 +19,7 @@ from tests.training.runs import run
 
 TASK = table_task(("a", "b"))
 TARGETS = {"labels": np.array([0] * 9 + [1])}
+SETTINGS = types.SimpleNamespace(eval_batch_size=6)
 CHANCE = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
 
 
@@ -110,6 +112,27 @@ def test_a_loss_at_chance(loss, stays):
     assert bool(reason) == stays and not certain
     # Not in the first half of the training.
     assert find(40, losses=losses(loss, 40)) == ("", False)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_each_worker_computes_its_rows_of_a_batch(monkeypatch, place):
+    names, seen = ["", "worker-1"], []
+    step = types.SimpleNamespace(
+        num_shares=1, predict=lambda batch: seen.append(batch["x"]) or batch["x"] * 10
+    )
+    given = types.SimpleNamespace(strategy=None, step=step, settings=SETTINGS)
+    monkeypatch.setattr(evaluation, "is_one_of_several", lambda _: True)
+    monkeypatch.setattr(evaluation, "helper_name", lambda _: names[place])
+    monkeypatch.setattr(evaluation, "share", lambda *_: names)
+    join = lambda _, rows: np.concatenate([rows - 1, rows])  # noqa: E731
+    monkeypatch.setattr(evaluation, "join_rows", join)
+    shape = BatchShape("text_classifier", 8, 8, 0)
+    evaluator = evaluation.Evaluator(given, shape)
+    assert evaluator._outputs.keywords["shape"].parts == 2
+    joined = evaluator._predict({"x": np.arange(6)})
+    own = np.arange(6)[3 * place :][:3]
+    assert seen[0].tolist() == own.tolist()
+    assert joined.tolist() == [*(own * 10 - 1), *(own * 10)]
 
 
 @pytest.mark.slow

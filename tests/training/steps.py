@@ -5,6 +5,7 @@ divided before an engine starts. A case is a dict, the arguments of `train`.
 """
 
 import collections
+import contextlib
 import functools
 import hashlib
 import json
@@ -178,7 +179,8 @@ def train(
     if undivided:
         found["undivided"] = _norm_of_a_batch(step, rows, options)
     for count in calls:
-        sums = step.train(iterator, count, sums)
+        with _explicit_transfers() if sums else contextlib.nullcontext():
+            sums = step.train(iterator, count, sums)
         found["rates"].append(float(sums["learning_rate"]))
         found["losses"] += sums["losses"].tolist()
         # Whether an overflow is infinite or no number is up to the engine.
@@ -195,6 +197,15 @@ def train(
     if answers:
         found |= _answers(step, iterator, rows)
     return {**found, **values_of(step)}
+
+
+def _explicit_transfers():
+    """Refuses numbers that reach JAX's devices one by one, not as a batch."""
+    if BACKEND != "jax":
+        return contextlib.nullcontext()
+    import jax
+
+    return jax.transfer_guard("disallow")
 
 
 def _norm_of_a_batch(step, rows, options):
@@ -257,7 +268,7 @@ def _left(step, first):
 
 
 def _answers(step, iterator, rows):
-    sums = step.evaluate(next(iterator))
+    sums = dict(zip(step.sum_names, step.evaluate(next(iterator)), strict=True))
     found = {f"evaluated/{k}": float(sums[k]) for k in step.sum_names}
     outputs = step.predict({name: value[:8] for name, value in rows.items()})
     outputs = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs

@@ -220,6 +220,12 @@ def share(devices: Devices, value: Any) -> list[Any]:
     return share_by(multihost_utils.process_allgather, value)
 
 
+def join_rows(devices: Devices, rows: np.ndarray) -> np.ndarray:
+    """Returns the rows of all workers, the chief's first; all have equally many."""
+    del devices
+    return multihost_utils.process_allgather(rows, tiled=True)
+
+
 def value_of(variable: keras.Variable) -> np.ndarray:
     """Returns the current value; every worker must call it, as slots may be divided."""
     value = variable.value

@@ -1,5 +1,6 @@
 """The training step on JAX, with the same interface as the step on TensorFlow."""
 
+import concurrent.futures
 import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,10 +48,9 @@ class EvaluationStep:
         self._weights += [*self.extra.values(), *getattr(forward, "frozen", ())]
         self._evaluate = self._compiled(strategy.mesh, self._sums, _EVERYWHERE)
 
-    def evaluate(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def evaluate(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns `sum_names` of one batch from `distribute`, without training."""
-        sums = self._evaluate(_placed(self._weights, self.strategy.mesh), batch)
-        return dict(zip(self.sum_names, sums, strict=True))
+        return self._evaluate(_placed(self._weights, self.strategy.mesh), batch)
 
     def _sums(self, batch):
         outputs = self.forward(batch, training=False)
@@ -145,7 +145,7 @@ class TrainStep(EvaluationStep):
         """Trains on the next batches from `distribute`; see the step on TensorFlow.
 
         It trains on at least one batch. The sums continue from `totals`, the results of
-        earlier calls.
+        earlier calls. The host waits for the devices once, at the end.
         """
         run = self.run
         if self.random_depth:
@@ -154,7 +154,7 @@ class TrainStep(EvaluationStep):
 
     def run(self, iterator, num_steps, totals=None) -> dict[str, Any]:
         """Does the same with this step's program."""
-        sums = jnp.asarray([totals[n] if totals else 0.0 for n in self.sum_names])
+        before = [totals[n] if totals else 0.0 for n in self.sum_names]
         groups, places = self._update.groups(), self._update.shardings()
         state = {
             name: _placed(variables, self.strategy.mesh, places[name])
@@ -164,7 +164,6 @@ class TrainStep(EvaluationStep):
         try:
             for _ in range(num_steps):
                 state, results = self._train(state, next(iterator))
-                sums = sums + _on_this_device(results["row"])[1:]
                 steps.append(results)
         finally:
             # The step has reused the memory of the previous values.
@@ -172,14 +171,19 @@ class TrainStep(EvaluationStep):
                 for variable, value in zip(variables, state[name], strict=True):
                     variable.assign(value)
         self._warn_of_unread()
+        if self._ratio_names:
+            steps[-1]["ratios"] = self.optimizer.last_trust_ratios.value
+        steps = jax.device_get(steps)
+        # In this order, however the steps are divided into calls.
+        sums = sum((one["row"][1:] for one in steps), np.array(before, np.float32))
         results = {
-            **dict(zip(self.sum_names, np.asarray(sums), strict=True)),
-            "learning_rate": np.asarray(steps[-1]["learning_rate"]),
+            **dict(zip(self.sum_names, sums, strict=True)),
+            "learning_rate": steps[-1]["learning_rate"],
             "losses": np.array([one["row"][0] for one in steps]),
             "grad_norms": np.array([one["norm"] for one in steps]),
         }
         if self._ratio_names:
-            ratios = np.asarray(self.optimizer.last_trust_ratios.value).tolist()
+            ratios = steps[-1]["ratios"].tolist()
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
         if scale := self.optimizer.loss_scale:
             results["loss_scales"] = np.array([one["loss_scale"] for one in steps])
@@ -194,10 +198,8 @@ class TrainStep(EvaluationStep):
         order.
         """
         mesh = self.strategy.local_mesh
-        rows = NamedSharding(mesh, _BY_ROWS)
-        batch = {name: jax.device_put(v, rows) for name, v in batch.items()}
-        outputs = self._predict(_placed(self._weights, mesh), batch)
-        return jax.tree.map(np.asarray, outputs)
+        batch = jax.device_put(dict(batch), NamedSharding(mesh, _BY_ROWS))
+        return jax.device_get(self._predict(_placed(self._weights, mesh), batch))
 
     @property
     def num_shares(self) -> int:
@@ -218,23 +220,34 @@ class TrainStep(EvaluationStep):
 
 
 class _Batches:
-    """The batches of a dataset of this process's rows, as arrays on the devices."""
+    """The batches of a dataset of this process's rows, as arrays on the devices.
+
+    A thread moves the next batch there while the current one is used.
+    """
 
     def __init__(self, dataset: "tf.data.Dataset", devices: Devices):
         self._dataset = dataset
         self._rows = NamedSharding(devices.mesh, _BY_ROWS)
+        self._is_alone = devices.mesh.size == devices.local_mesh.size
 
     def __iter__(self) -> Iterator[dict[str, jax.Array]]:
-        for batch in self._dataset.as_numpy_iterator():
-            mask = batch[features.PADDING_MASK]
-            # As `padding_last` states: a kernel would leave out tokens after a gap.
-            fits = (mask[..., 1:] <= mask[..., :-1]).all()
-            need = f"{features.PADDING_MASK} must be 1 for the first tokens of a row, "
-            require(fits, f"{need}and 0 for the others", error=DataError)
-            yield {
-                name: jax.make_array_from_process_local_data(self._rows, value)
-                for name, value in batch.items()
-            }
+        batches = map(self._on_devices, self._dataset.as_numpy_iterator())
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            coming = thread.submit(next, batches, None)
+            while (batch := coming.result()) is not None:
+                coming = thread.submit(next, batches, None)
+                yield batch
+
+    def _on_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        mask = batch[features.PADDING_MASK]
+        # As `padding_last` states: a kernel would leave out tokens after a gap.
+        fits = (mask[..., 1:] <= mask[..., :-1]).all()
+        need = f"{features.PADDING_MASK} must be 1 for the first tokens of a row, "
+        require(fits, f"{need}and 0 for the others", error=DataError)
+        if self._is_alone:
+            return jax.device_put(batch, self._rows)
+        join = functools.partial(jax.make_array_from_process_local_data, self._rows)
+        return jax.tree.map(join, batch)
 
 
 def distribute(
@@ -278,8 +291,3 @@ def _put(variable, place):
     value = jax.make_array_from_callback(array.shape, place, lambda part: array[part])
     variable.assign(value)
     return value
-
-
-def _on_this_device(value):
-    """Returns this process's copy of an array that every process holds."""
-    return value if value.is_fully_addressable else value.addressable_data(0)

@@ -51,9 +51,9 @@ class EvaluationStep:
         # them from the third run of a process on; it does not for a `partial`.
         self._evaluate = tf.function(functools.partial(self._evaluate_step))
 
-    def evaluate(self, batch) -> dict[str, tf.Tensor]:
+    def evaluate(self, batch) -> tf.Tensor:
         """Returns `sum_names` of one distributed batch, without training."""
-        return self._named(tf.unstack(self._evaluate(batch)))
+        return self._evaluate(batch)
 
     def _evaluate_step(self, batch):
         def replica_step(batch):
@@ -68,9 +68,6 @@ class EvaluationStep:
 
     def _stack(self, sums):
         return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
-
-    def _named(self, sums):
-        return dict(zip(self.sum_names, sums, strict=True))
 
 
 class TrainStep(EvaluationStep):
@@ -208,7 +205,7 @@ class TrainStep(EvaluationStep):
         )
         losses, norms, *scales = measured.numpy().T
         results = {
-            **self._named(sums.numpy()),
+            **dict(zip(self.sum_names, sums.numpy(), strict=True)),
             "learning_rate": rate.numpy(),
             "losses": losses,
             "grad_norms": norms,

@@ -16,7 +16,7 @@ from absl import logging
 from tensorflow.python.eager import context
 
 from albert_tf.errors import DataError, require
-from albert_tf.training.workers import find_cluster, share_by
+from albert_tf.training.workers import find_cluster, share_by, whole_blocks
 
 # Time limit for TensorFlow to connect workers that are all there.
 _CONNECT_SECONDS = 120
@@ -260,6 +260,14 @@ def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
     return share_by(gather, value, num_shares(strategy))
 
 
+def join_rows(strategy: tf.distribute.Strategy, rows: np.ndarray) -> np.ndarray:
+    """Returns the rows of all workers, the chief's first; all have equally many."""
+    row = np.zeros(whole_blocks(rows.size), np.float32)
+    row[: rows.size] = rows.ravel()
+    joined = _gather(strategy, row)[:: num_shares(strategy), : rows.size]
+    return joined.reshape(-1, *rows.shape[1:]).astype(rows.dtype)
+
+
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether the devices are TPUs, which compile everything they compute."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
@@ -290,9 +298,10 @@ def _gatherer(strategy: tf.distribute.Strategy):
     def gather(row):
         def on_replica(row):
             context = tf.distribute.get_replica_context()
-            place = tf.one_hot(context.replica_id_in_sync_group, replicas)
+            place = tf.range(replicas) == context.replica_id_in_sync_group
             # Everything is added to zeros only, so the sum is exact.
-            return context.all_reduce("SUM", place[:, None] * row[None, :])
+            own = tf.where(place[:, None], row[None, :], 0.0)
+            return context.all_reduce("SUM", own)
 
         return strategy.run(on_replica, (row,))
 

@@ -161,3 +161,14 @@ def test_every_replica_brings_its_worker_s_row():
     tf_strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     row = np.array([3.0, 2.0**24 - 1], np.float32)
     assert strategy._gather(tf_strategy, row).tolist() == [row.tolist()]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_rows_of_all_workers_are_joined_in_order(two_workers, monkeypatch, kind):
+    several = two_workers()
+    # Two replicas of each worker bring the same row.
+    gather = lambda _, row: np.stack([row, row, row + 1, row + 1])  # noqa: E731
+    monkeypatch.setattr(strategy, "_gather", gather)
+    joined = strategy.join_rows(several, np.arange(6, dtype=kind).reshape(2, 3))
+    assert joined.dtype == kind
+    assert joined.tolist() == [[0, 1, 2], [3, 4, 5], [1, 2, 3], [4, 5, 6]]

@@ -91,7 +91,7 @@ def to_report(found: Sequence[Found], device: str) -> Report:
         found: list of dict. As `gpu.run` collects them.
         device: str. The kind of device.
     """
-    peak = next((p for name, p in _PEAKS.items() if device.startswith(name)), None)
+    peak = peak_of(device)
     rows: list[Row] = []
     parts: dict[str, list[str]] = {}
     for (part, title), some in itertools.groupby(
@@ -120,6 +120,11 @@ def to_report(found: Sequence[Found], device: str) -> Report:
     series = {"device": device, "XLA_FLAGS": flags, "measured": list(found)}
     title = "Benchmark of a step on a GPU, bfloat16"
     return Report(title, rows, series, notes=_NOTES, text="\n".join(text).rstrip())
+
+
+def peak_of(device: str) -> float | None:
+    """Returns the peak of a kind of device in TFLOP/s; None if it is not known."""
+    return next((p for name, p in _PEAKS.items() if device.startswith(name)), None)
 
 
 def _seconds(one: Found) -> float:

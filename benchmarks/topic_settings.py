@@ -13,6 +13,7 @@ class TopicSettings:
         max_bytes: data, serving, predict, embeddings: bytes of text.
         rounds: data, predict, embeddings: runs; medians are compared.
         seconds: data: time to measure masking.
+        minutes: gpu_run: time of pretraining on an H100, which decides its steps.
         shapes: step, costs, depth: rows x tokens.
         imitate_bfloat16: serving: bfloat16 also on a CPU without it; slow.
         memory_megabytes: data: sizes of the texts whose peak memory is measured; add
@@ -21,10 +22,12 @@ class TopicSettings:
             batches.npz, log.json.
         objective: objectives: names of those that are compared (default: all). step:
             those that are timed beside albert, instead of transformers.
-        work_dir: objectives, pairs, sharing, vectors, folding: folder of the study's
-            text, runs and scores; the same command continues a study that was stopped.
-        sst2_dir: objectives, sharing: folder with train.tsv and dev.tsv of SST-2.
-        cola_dir: objectives: folder with train.tsv and dev.tsv of CoLA.
+        work_dir: objectives, pairs, sharing, vectors, folding, gpu_run: folder of the
+            study's text, runs and scores; the same command continues a study that was
+            stopped.
+        sst2_dir: objectives, sharing, gpu_run: folder with train.tsv and dev.tsv of
+            SST-2.
+        cola_dir: objectives, gpu_run: folder with train.tsv and dev.tsv of CoLA.
         stsb_dir: vectors, folding: folder with train.tsv and dev.tsv of STS-B.
         squad_train_file: vectors: file of SQuAD whose questions and paragraphs are
             trained on.
@@ -32,8 +35,8 @@ class TopicSettings:
         models: embeddings: folder of sentence-transformers whose weights are used
             (default: random ones). vectors: folders of the encoders.
             folding: folder of the teacher, an encoder of vectors.
-        scale: objectives, pairs, sharing, vectors, folding, step with --backend: small
-            takes minutes, and shows only that everything runs.
+        scale: objectives, pairs, sharing, vectors, folding, gpu_run, step with
+            --backend: small takes minutes, and shows only that everything runs.
         sizes: costs, step with --backend=jax: some of base, large, xlarge, xxlarge.
         num_layers: depth: numbers of layers of the models that are trained.
         backend: step: some of jax, tensorflow, transformers, each in a process of its
@@ -54,6 +57,7 @@ class TopicSettings:
     max_bytes: int = 5_000_000
     rounds: int = setting(3, common=True)
     seconds: float = 20.0
+    minutes: float = 10.0
     shapes: tuple[str, ...] = setting(("8x128", "2x512"), common=True)
     imitate_bfloat16: bool = False
     memory_megabytes: tuple[str, ...] = ("20", "200")

@@ -21,7 +21,7 @@ def measure(
     Args:
         topic: str. "data", "convert", "finetune", "step", "serving", "predict",
             "embeddings", "fidelity", "objectives", "pairs", "sharing", "vectors",
-            "folding", "costs" or "depth".
+            "folding", "costs", "depth" or "gpu_run".
         values: dict. Values of the command's flags by name.
         save: callable. Called with reports of the results so far, by topics that may be
             cut off.
@@ -57,6 +57,8 @@ def measure(
         return _measure_costs(values)
     if topic == "depth":
         return _measure_depth(values)
+    if topic == "gpu_run":
+        return _measure_gpu_run(values)
     from benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
@@ -326,6 +328,25 @@ def _measure_depth(values: Mapping[str, Any]) -> Report:
     contestants.check_engines((engine,))
     step, counts = _step_settings(values), tuple(map(int, layers))
     return depth.run(depth.Settings(step, counts, limit, engine))
+
+
+def _measure_gpu_run(values: Mapping[str, Any]) -> Report:
+    from benchmarks import contestants, gpu_run
+
+    _require_folder(values, "gpu_run")
+    tasks = {task: values[f"{task}_dir"] for task in ("sst2", "cola")}
+    for task, folder in tasks.items():
+        require(folder, f"--{task}_dir: required for benchmark gpu_run", folder)
+    contestants.check_engines(("jax", "tensorflow"))
+    study = gpu_run.Study(
+        folder=values["work_dir"],
+        input_file=values["input_file"],
+        tokenizer=values["spm_model_file"],
+        tasks=tasks,
+        minutes=values["minutes"],
+        scale=gpu_run.SCALES[values["scale"]],
+    )
+    return gpu_run.run(study)
 
 
 def _require_folder(values: Mapping[str, Any], topic: str) -> None:

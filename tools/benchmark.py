@@ -6,12 +6,12 @@ Topics: `data` (text to records against the original's algorithm, peak memory),
 (speeds, in turns with transformers, sentence-transformers and other runtimes; steps
 also with other objectives), `vectors` (what training makes of encoders' vectors),
 `folding` (what training heals of folded ones), `fidelity` (every step of a recorded run
-of the original; docs/fidelity.md),
-`objectives` (what pretraining objectives are worth; docs/relatives.md), `pairs` (what
-models of next sentences know of order, and the reverse), `sharing` (how encoders with
-and without sharing learn, also from few labels), `costs` (memory and time of a step,
-ALBERT against BERT), `depth` (of layers in a loop and one after another: time to
-compile, memory and time of a step). It needs a checkout.
+of the original; docs/fidelity.md), `objectives` (what pretraining objectives are worth;
+docs/relatives.md), `pairs` (what models of next sentences know of order, and the
+reverse), `sharing` (how encoders with and without sharing learn, also from few labels),
+`costs` (memory and time of a step, ALBERT against BERT), `depth` (of layers in a loop
+and one after another: time to compile, memory and time of a step), `gpu_run` (a whole
+run on a GPU; docs/benchmarks/gpu.md). It needs a checkout.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from albert_tf.storage import files
 
 _TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
 _STUDIES = ("objectives", "pairs", "sharing", "vectors", "folding", "costs", "depth")
-_TOPICS += ("embeddings", *_STUDIES)
+_TOPICS += ("embeddings", "gpu_run", *_STUDIES)
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",

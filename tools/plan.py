@@ -53,7 +53,7 @@ def main() -> None:
     """Plans every model on every slice; prints, writes."""
     from albert_tf.planning.compiler import check_installed
     from albert_tf.planning.plan import make_plan
-    from albert_tf.planning.topologies import find_topology
+    from albert_tf.planning.topologies import GpuMachine, find_topology
 
     about = read_settings(planned.PlanSettings)
     topologies = [find_topology(name) for name in about.topology]
@@ -69,7 +69,11 @@ def main() -> None:
     for suffix in ("json", "md", "png") if stem else ():
         files.make_folder(stem.rpartition("/")[0] or ".")
         files.check_new("output_file", f"{stem}.{suffix}", _OVERWRITE.value)
-    trainings = [planned.pretraining({**given, "preset": p}, values) for p in presets]
+    are_gpus = all(isinstance(one, GpuMachine) for one in topologies)
+    devices = "mirrored" if are_gpus else "tpu"
+    trainings = [
+        planned.pretraining({**given, "preset": p}, values, devices) for p in presets
+    ]
     for topology in topologies:
         check_installed(topology)
     plans = [

@@ -42,7 +42,7 @@ class PlanSettings:
 
 
 def pretraining(
-    given: Mapping[str, Any], experiment: Mapping[str, Any]
+    given: Mapping[str, Any], experiment: Mapping[str, Any], distribution: str = "tpu"
 ) -> PretrainSettings:
     """Returns the settings of the pretraining to plan, without any data.
 
@@ -64,5 +64,5 @@ def pretraining(
     require(sum(map(bool, models)) == 1, need, *models)
     # These are required, but never read.
     nothing = dict.fromkeys(("input_file", "output_dir", "spm_model_file"), "-")
-    where = {"backend": "jax", "distribution": "tpu"}
+    where = {"backend": "jax", "distribution": distribution}
     return PretrainSettings(num_warmup_steps=0, **where, **nothing, **values)

@@ -75,7 +75,7 @@ class TopicSettings:
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")
     backend: tuple[str, ...] = setting((), group="devices", common=True)
     compile_for: str = setting("", group="devices", common=True)
-    parts: tuple[str, ...] = setting(("sizes", "table", "packed", "depth"), common=True)
+    parts: tuple[str, ...] = ("sizes", "table", "packed", "depth")
     batches_file: str = ""
     write_batches: str = ""
     memory_gigabytes: float = 12.0

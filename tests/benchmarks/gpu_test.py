@@ -204,7 +204,8 @@ def test_tiny_models_show_that_everything_runs(monkeypatch, part):
     monkeypatch.setattr(gpu, "_TINY", gpu._TINY | TINY)
     monkeypatch.setattr(gpu, "_TABLE", {OUTPUT: gpu._TABLE[OUTPUT]})
     values = {"backend": ["jax"], "parts": [part]}
-    values |= {"sizes": ["base"], "steps": 2, "batches_file": "", "write_batches": ""}
+    values |= {"sizes": ["base"], "steps": 2, "batches_file": ""}
+    values |= {"write_batches": "", "compile_for": ""}
     saved = []
     report = topics.measure("step", values | {"scale": "small"}, saved.append)
     assert saved[-1] == report and "failed" not in report.text

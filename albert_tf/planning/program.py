@@ -32,6 +32,7 @@ from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.planning import hlo
 from albert_tf.planning.topologies import GpuMachine, find_topology
+from albert_tf.settings import checked
 from albert_tf.training.jax.update import AXIS, Update
 from albert_tf.training.pretrain_settings import PretrainSettings
 
@@ -141,7 +142,7 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
     platform, options = "cuda" if is_gpu else "tpu", topology.compiler_options
     devices = topologies.get_topology_desc(platform=platform, **options).devices
     update, batch = make_update(
-        PretrainSettings(**request["settings"]),
+        PretrainSettings(**checked(request["settings"], PretrainSettings)),
         AlbertConfig.from_dict(request["config"]),
         Mesh(np.array(devices), (AXIS,)),
         request["depth"],

@@ -71,7 +71,7 @@ class TrainingCheckpoints:
 
     Args:
         optimizer: Optimizer of the run, already built.
-        extra: Variables by name that are trained, but are no part of the model.
+        extra: Variables by name that are trained, but do not belong to the model.
         keep: int. Number of checkpoints to keep; older ones are removed.
         asynchronous: bool. Whether `save` only copies the values, and a thread writes
             them.

@@ -60,7 +60,7 @@ class PretrainSettings(TrainingSettings):
         teacher_layers: With --teacher: pairs of layers, student:teacher, such as 2:4,
             6:12, counted from 1: the states after the student's layer also learn those
             after the teacher's. Where their widths differ, a matrix that is trained
-            with the model, and is no part of it, lies between them.
+            with the model, but not saved with it, lies between them.
         temperature: With --objective=electra: divides the generator's logits before
             tokens are drawn.
         disallow_correct: With --objective=electra: never draw the original token.

@@ -1,8 +1,8 @@
 """The teacher of a pretraining run, which reads each batch together with the student.
 
 Masks change from epoch to epoch, so the outputs of a teacher are computed in the step:
-without dropout, and without a gradient. Its weights are no part of the run's model, its
-optimizer or its checkpoints.
+without dropout, and without a gradient. Its weights belong neither to the run's model
+nor to its optimizer or its checkpoints.
 """
 
 import contextlib

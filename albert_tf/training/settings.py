@@ -233,8 +233,7 @@ class TrainingSettings:
         _ = self.random_depth  # checks the range
         for name in _OF_TEACHERS if not self.teacher else ():
             value, usual = getattr(self, name, None), self.defaults().get(name)
-            same = value == usual or not (value or usual)  # an empty list, from JSON
-            require(same, f"--{name}: requires --teacher", value)
+            require(value == usual, f"--{name}: requires --teacher", value)
         self.check_lengths()
 
     def check_lengths(self) -> None:

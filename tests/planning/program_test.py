@@ -21,6 +21,7 @@ import io, json, pathlib, sys
 import jax, numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.planning import program
+from albert_tf.settings import checked
 from albert_tf.training.pretrain_settings import PretrainSettings
 path, answers = pathlib.Path(sys.argv[1]), {}
 for name, request in json.load(sys.stdin).items():
@@ -32,7 +33,8 @@ for name, request in json.load(sys.stdin).items():
         answers[name] = json.loads((folder / "a").read_text())
         continue
     devices = np.array(jax.devices()[:request["devices"]])
-    made = program.make_update(PretrainSettings(**request["settings"]),
+    settings = checked(request["settings"], PretrainSettings)
+    made = program.make_update(PretrainSettings(**settings),
         AlbertConfig.from_dict(request["config"]), jax.sharding.Mesh(devices,
         ("batch",)), request["depth"], request["parts"])
     jaxpr = jax.make_jaxpr(made[0])(made[0].state_specs(), made[1]).jaxpr

@@ -217,7 +217,7 @@ def test_files_and_functions_stay_small():
 
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
-MOST_CODE = {"albert_tf": 36_704, "tests": 36_105}
+MOST_CODE = {"albert_tf": 37_000, "tests": 36_400}
 MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 279, 26, 470
 # What a native writer would put otherwise, in albert_tf.
 MOST_PHRASES = {r"Returns (what|how|where|which)\b": 2, r"\bthose of\b": 27}

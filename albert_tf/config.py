@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import albert_tf
 from albert_tf import heads
-from albert_tf.config_files import FAMILIES, OURS, to_fields
-from albert_tf.config_presets import PRESETS
+from albert_tf.config_files import FAMILIES, OURS, PRESETS, to_fields
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 

@@ -1,5 +1,6 @@
-"""Defines the kinds of error a user can cause, one exit code each; warnings."""
+"""Errors that a user can cause, one exit code each; counts in messages; warnings."""
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -59,3 +60,13 @@ def require(
     if not condition:
         values = " and ".join(map(repr, received))
         raise error(f"{expectation}, received {values}" if received else expectation)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Returns "1 example", "2,000 examples"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Returns "short 1,200, long 3", or "none"."""
+    return ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "none"

@@ -1,4 +1,4 @@
-from albert_tf.wording import count_of, list_counts
+from albert_tf.errors import count_of, list_counts
 
 
 def test_one_is_singular():

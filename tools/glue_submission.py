@@ -12,9 +12,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli.run import run
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, count_of
 from albert_tf.storage import files
-from albert_tf.wording import count_of
 
 _PREDICTION_DIR = flags.DEFINE_string(
     "prediction_dir",

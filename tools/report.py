@@ -17,9 +17,10 @@ from absl import flags, logging
 
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
-from albert_tf.reports import run_files, samples
+from albert_tf.reports import run_files
 from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import files
+from albert_tf.text.inputs import read_prompts
 
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
@@ -60,7 +61,7 @@ def main(paths: list[str]) -> None:
         raise UsageError(
             f"--cost_per_hour={_COST_PER_HOUR.value}: must be a finite number"
         )
-    prompts = samples.read_prompts(_PROMPTS_FILE.value)
+    prompts = read_prompts(_PROMPTS_FILE.value)
     runs = run_files.read_runs(paths)
     name = pathlib.PurePath(runs[0].name).name
     output_file = _OUTPUT_FILE.value or f"{name}_report.html"

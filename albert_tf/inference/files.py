@@ -22,7 +22,7 @@ from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.growing import first_layers
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.environment import ONEDNN, versions
-from albert_tf.errors import require
+from albert_tf.errors import count_of, require
 from albert_tf.heads import LABELS, VECTORS
 from albert_tf.inference import formats
 from albert_tf.inference.embedder import Embedder
@@ -33,7 +33,6 @@ from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
 from albert_tf.storage import files
 from albert_tf.tasks.task import Portions, without_places
-from albert_tf.wording import count_of
 
 _PACKAGES = ("albert_tf", "keras", "tensorflow")
 

@@ -9,13 +9,12 @@ from typing import Any
 from absl import logging
 
 from albert_tf import facts
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import UsageError, count_of, require
 from albert_tf.planning.compiler import compile_step
 from albert_tf.planning.roofline import Times, times
 from albert_tf.planning.search import Search, halvings
 from albert_tf.planning.topologies import GpuMachine, Topology
 from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.wording import count_of
 
 GIB = 2**30
 FORMS = ("unrolled", "loop", "loop_remat")

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.environment import versions
+from albert_tf.errors import count_of
 from albert_tf.figure import new_figure, to_png
 from albert_tf.planning.plan import GIB, PARTS, Candidate, Plan
 from albert_tf.planning.roofline import ASSUMPTIONS, collectives_of
 from albert_tf.planning.topologies import GpuMachine
-from albert_tf.wording import count_of
 
 _PACKAGES = ("jax", "libtpu", "jax-cuda12-pjrt", "keras", "albert_tf")
 _SHOWN = ("train_batch_size", "max_seq_length", "num_predictions", "objective")

@@ -3,11 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.errors import DataError
 from albert_tf.reports.page import Table
 from albert_tf.storage import files
-from albert_tf.text.inputs import PROMPTS
-from albert_tf.text.tokenizer import MASK
 from albert_tf.training.metrics_file import SAMPLES_FILE, iterate_metrics
 
 # Rows per table and kind of weights: the first, some between, and the last.
@@ -99,21 +96,3 @@ def _parse(lines: Iterable[Any]) -> Iterator[Sample]:
                 continue
             if isinstance(text, str):
                 yield Sample(step, weights, text, read)
-
-
-def read_prompts(path: str) -> list[str]:
-    """Returns the texts in a file, one per line; with an empty path, the default ones.
-
-    Raises `DataError` if the file cannot be read, or a line in it has no mask.
-    """
-    if not path:
-        return list(PROMPTS)
-    lines = files.read_lines(path)
-    for number, line in enumerate(lines, 1):
-        if line and MASK not in line:
-            raise DataError(
-                f"{path}: line {number} must contain {MASK}, received {line[:60]!r}"
-            )
-    if not any(lines):
-        raise DataError(f"{path}: must contain a sentence with {MASK}, is empty")
-    return [line for line in lines if line]

@@ -10,8 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, require
-from albert_tf.wording import list_counts
+from albert_tf.errors import DataError, list_counts, require
 
 ON_BAD_INPUT = ("stop", "skip")
 # Also stops, but for callers that need every row: the message does not suggest

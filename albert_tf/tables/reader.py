@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, list_counts, require
 from albert_tf.storage import files
 from albert_tf.tables.cells import CellReader
 from albert_tf.tables.columns import (
@@ -29,7 +29,6 @@ from albert_tf.tables.typed_rows import (
     parquet_rows,
     plain_rows,
 )
-from albert_tf.wording import list_counts
 
 # Parquet rows read at once when the whole file is one portion.
 _PARQUET_ROWS = 1 << 14

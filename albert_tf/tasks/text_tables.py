@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, list_counts, require
 from albert_tf.settings import setting
 from albert_tf.tables.class_ids import renamed
 from albert_tf.tables.column_settings import ColumnSettings, LabelSettings
@@ -37,7 +37,6 @@ from albert_tf.tasks.task import (
     FileSource,
     Portions,
 )
-from albert_tf.wording import list_counts
 
 # Marks of a missing label, with the set that all other labels must belong to: SNLI and
 # MultiNLI write "-" if the annotators did not agree, IMDb has a folder of unlabelled

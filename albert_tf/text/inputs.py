@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import require
+from albert_tf.errors import DataError, require
+from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer import MASK, Tokenizer
 
 # Neutral sentences: the missing words depend on grammar and common knowledge.
 PROMPTS = (
@@ -247,3 +248,21 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Concatenates the ranges `starts[i], ..., starts[i] + counts[i] - 1`."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
+
+
+def read_prompts(path: str) -> list[str]:
+    """Returns the texts in a file, one per line; with an empty path, the default ones.
+
+    Raises `DataError` if the file cannot be read, or a line in it has no mask.
+    """
+    if not path:
+        return list(PROMPTS)
+    lines = files.read_lines(path)
+    for number, line in enumerate(lines, 1):
+        if line and MASK not in line:
+            raise DataError(
+                f"{path}: line {number} must contain {MASK}, received {line[:60]!r}"
+            )
+    if not any(lines):
+        raise DataError(f"{path}: must contain a sentence with {MASK}, is empty")
+    return [line for line in lines if line]

@@ -16,7 +16,6 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.detect import check_path
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS
-from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
 from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.registry import find_recipe
@@ -248,7 +247,8 @@ def read_ahead(settings: FinetuneSettings) -> Callable[[], Read]:
         result = read_task(settings)
         return lambda: result
     if not settings.download:
-        prepared_folder(settings.data_dir, settings.tfds_data_dir or None, False)
+        folder = settings.tfds_data_dir or None
+        opening.prepared_folder(settings.data_dir, folder, False)
     return functools.partial(read_task, settings)
 
 

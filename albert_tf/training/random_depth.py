@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.data.keyed_random import LAYERS, KeyedRandom
+from albert_tf.data.masking.keyed_random import LAYERS, KeyedRandom
 
 # Results with a value for each step.
 _BY_STEP = ("losses", "grad_norms", "loss_scales")

@@ -5,9 +5,9 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data import keyed_random
 from albert_tf.data.batches.pretraining import make_pretraining_dataset
 from albert_tf.data.batches.reader import data_errors
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.apply import mask_batch
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.masking.ops import NUMPY

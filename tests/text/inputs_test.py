@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.text import inputs, inputs_graph
 
 
@@ -118,3 +118,18 @@ def test_bad_max_seq_length(length, pairs, message):
     options = {"pairs": bool(pairs), "separators": int(pairs), "longest": 512}
     with pytest.raises(UsageError, match=message):
         inputs.check_max_seq_length(length, **options)
+
+
+def test_prompts(tmp_path):
+    assert inputs.read_prompts("") == list(inputs.PROMPTS)
+    assert all("[MASK]" in prompt for prompt in inputs.PROMPTS)
+    file = tmp_path / "prompts.txt"
+    file.write_text("a [MASK] .\n\n  [MASK] b\n")
+    assert inputs.read_prompts(str(file)) == ["a [MASK] .", "[MASK] b"]
+    file.write_bytes("a\x85 [MASK]\u2028 .\r\n\r\nb\r\n".encode())
+    with pytest.raises(DataError, match="line 3 must contain .*'b'"):
+        inputs.read_prompts(str(file))
+    for text, message in (("a\n", "line 1 must contain"), ("\n", "is empty")):
+        file.write_text(text)
+        with pytest.raises(Exception, match=message):
+            inputs.read_prompts(str(file))

@@ -2,10 +2,7 @@
 
 import pytest
 
-from albert_tf.errors import DataError
 from albert_tf.inference import fill_mask
-from albert_tf.reports.samples import read_prompts
-from albert_tf.text.inputs import PROMPTS
 from tests.commands import run_command
 from tests.imports import ROOT
 from tests.reports.runs import write_run
@@ -47,21 +44,6 @@ def test_nothing_is_overwritten_unasked(tmp_path, run_report):
     assert (tmp_path / "a_report.html").read_text() == "mine"
     assert run_report(path, "--overwrite").code == 0
     assert "<title>a</title>" in (tmp_path / "a_report.html").read_text()
-
-
-def test_prompts(tmp_path):
-    assert read_prompts("") == list(PROMPTS)
-    assert all("[MASK]" in prompt for prompt in PROMPTS)
-    file = tmp_path / "prompts.txt"
-    file.write_text("a [MASK] .\n\n  [MASK] b\n")
-    assert read_prompts(str(file)) == ["a [MASK] .", "[MASK] b"]
-    file.write_bytes("a\x85 [MASK]\u2028 .\r\n\r\nb\r\n".encode())
-    with pytest.raises(DataError, match="line 3 must contain .*'b'"):
-        read_prompts(str(file))
-    for text, message in (("a\n", "line 1 must contain"), ("\n", "is empty")):
-        file.write_text(text)
-        with pytest.raises(Exception, match=message):
-            read_prompts(str(file))
 
 
 def test_samples_of_a_run(tmp_path, run_report, monkeypatch):

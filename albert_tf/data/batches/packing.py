@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data import keyed_random
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
 

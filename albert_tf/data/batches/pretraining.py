@@ -17,15 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data import keyed_random
 from albert_tf.data.batches.graph_ops import python_op, shuffled
 from albert_tf.data.batches.packing import PackPlan, make_plan, pack_batch
 from albert_tf.data.batches.reader import ExampleReader
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.apply import mask_batch
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo, most_predictions
 from albert_tf.data.masking.ops_graph import TENSORFLOW
-from albert_tf.errors import require
-from albert_tf.wording import count_of
+from albert_tf.errors import count_of, require
 
 
 def make_pretraining_dataset(

@@ -16,9 +16,8 @@ from albert_tf.data.batches.graph_ops import python_op
 from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.records import card
 from albert_tf.data.records.tfrecord import RecordSet
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, count_of, require
 from albert_tf.storage import files, protobuf
-from albert_tf.wording import count_of
 
 _LABELS = features.SENTENCE_ORDER_LABELS
 _MASKS = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)

@@ -33,14 +33,13 @@ from albert_tf.data.corpus.documents import (
     check_language,
     document_sentences,
 )
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, count_of, require
 from albert_tf.settings import check_fields, setting
 from albert_tf.storage import files, streams
 from albert_tf.tables.column_settings import LayoutSettings, ReadingSettings
 from albert_tf.tables.columns import BadRows, file_format
 from albert_tf.tables.text_stream import MAX_ROW_BYTES, TextStream
 from albert_tf.tables.tfds_source import prepared_folder
-from albert_tf.wording import count_of
 
 _LINE_COUNTS = {
     "rows that are not JSON": "lines_not_json",

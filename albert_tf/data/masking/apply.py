@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf import features
-from albert_tf.data import keyed_random
-from albert_tf.data.masking import ops
+from albert_tf.data.masking import keyed_random, ops
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 
 _REVERSED = 2**19  # added to positions counted from the back; so T < 2**19

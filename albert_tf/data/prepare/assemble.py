@@ -6,11 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf import features
-from albert_tf.data import keyed_random
-from albert_tf.data.keyed_random import KeyedRandom
 from albert_tf.data.masking import apply as masking
-from albert_tf.data.masking import ops
+from albert_tf.data.masking import keyed_random, ops
 from albert_tf.data.masking.config import VocabInfo
+from albert_tf.data.masking.keyed_random import KeyedRandom
 from albert_tf.data.records import tfrecord
 
 _MASK_ROWS = 256  # rows masked at a time

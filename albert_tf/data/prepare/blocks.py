@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data import keyed_random
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import RawDocument, document_sentences
-from albert_tf.data.keyed_random import KeyedRandom
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.masking.keyed_random import KeyedRandom
 from albert_tf.data.prepare import pairs
 from albert_tf.data.prepare.assemble import assemble, serialize, shuffled
 from albert_tf.data.prepare.pairs import PairConfig

@@ -21,10 +21,9 @@ from albert_tf.data.prepare import blocks, output
 from albert_tf.data.prepare.create_settings import CreateSettings
 from albert_tf.data.prepare.mixture import Mixture, plan_mixture
 from albert_tf.data.records import card
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, count_of, list_counts, require
 from albert_tf.jobs.folder import Workplace
 from albert_tf.jobs.run import open_runner
-from albert_tf.wording import count_of, list_counts
 
 
 def create_from_settings(settings: CreateSettings) -> dict:

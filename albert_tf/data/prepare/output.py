@@ -29,10 +29,9 @@ from albert_tf.data.prepare.blocks import SPLITS, RecordConfig
 from albert_tf.data.prepare.mixture import Group, Piece
 from albert_tf.data.records import card, tfrecord
 from albert_tf.data.records import shards as shard_files
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, UsageError, count_of, require
 from albert_tf.jobs.folder import Workplace, split_evenly
 from albert_tf.storage import files, streams
-from albert_tf.wording import count_of
 
 SHARD_BYTES = 128 << 20  # approximate size of a shard with `num_shards=None`
 

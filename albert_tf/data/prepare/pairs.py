@@ -42,8 +42,8 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf import features
-from albert_tf.data import keyed_random
-from albert_tf.data.keyed_random import KeyedRandom
+from albert_tf.data.masking import keyed_random
+from albert_tf.data.masking.keyed_random import KeyedRandom
 from albert_tf.errors import require
 
 MIN_SPLIT = 8

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.errors import count_of, list_counts
 from albert_tf.figure import draw_lengths
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
-from albert_tf.wording import count_of, list_counts
 
 CARD_NAME = "dataset.json"
 MARKDOWN_NAME = "dataset.md"

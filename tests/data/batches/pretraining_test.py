@@ -11,9 +11,9 @@ import tensorflow as tf
 from numpy.testing import assert_equal
 
 from albert_tf import features
-from albert_tf.data import keyed_random
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.batches.reader import ExampleReader, data_errors
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tfrecord

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from albert_tf.data import keyed_random
 from albert_tf.data.masking import apply as masking
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.masking.ops_graph import TENSORFLOW

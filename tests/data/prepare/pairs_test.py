@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from albert_tf.data import keyed_random
 from albert_tf.data.corpus import corpus
+from albert_tf.data.masking import keyed_random
 from albert_tf.data.prepare import blocks, pairs
 from albert_tf.data.prepare.pairs import PairConfig
 from tests.tiny import GOLDEN, TEXT

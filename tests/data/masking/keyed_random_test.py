@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from albert_tf.data.keyed_random import KeyedRandom
+from albert_tf.data.masking.keyed_random import KeyedRandom
 
 
 def test_numbers_never_change():

@@ -13,7 +13,7 @@ from albert_tf.storage import files, streams
 from albert_tf.tables.class_ids import are_ids
 from albert_tf.tables.column_settings import ReadingSettings
 from albert_tf.tables.columns import BLANK, REFUSE
-from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
+from albert_tf.tables.tfds_source import PREFIX, is_tfds, prepared_folder, read_tfds
 from albert_tf.tasks import multiple_choice, registry
 from albert_tf.tasks.choice_files import ChoiceSource
 from albert_tf.tasks.embedding import EMBEDDER, as_embedding, embedding_task
@@ -212,6 +212,12 @@ def _read(source: FileSource, settings: DataSettings, split: str, path: str) -> 
     there = source.set_split(name, split)
     rows = read_tfds(name, there, settings.tfds_data_dir or None, settings.download)
     return source.from_rows(rows)
+
+
+def check_prepared(settings: DataSettings) -> None:
+    """Raises the error of reading a set that is neither prepared nor downloaded."""
+    if not settings.download:
+        prepared_folder(settings.data_dir, settings.tfds_data_dir or None, False)
 
 
 def open_portions(

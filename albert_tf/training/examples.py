@@ -246,9 +246,7 @@ def read_ahead(settings: FinetuneSettings) -> Callable[[], Read]:
     if not opening.is_tfds(settings.data_dir):
         result = read_task(settings)
         return lambda: result
-    if not settings.download:
-        folder = settings.tfds_data_dir or None
-        opening.prepared_folder(settings.data_dir, folder, False)
+    opening.check_prepared(settings)
     return functools.partial(read_task, settings)
 
 
@@ -282,11 +280,7 @@ def with_lengths(
     return settings, dataclasses.replace(task, options=options)
 
 
-def encode(
-    task: Task,
-    examples: dict[str, Any],
-    tokenizer: Tokenizer,
-) -> RunExamples:
+def encode(task: Task, examples: dict[str, Any], tokenizer: Tokenizer) -> RunExamples:
     """Returns the examples as rows of tokens; the task has the model's labels."""
     splits = {}
     for name, part in examples.items():

@@ -3,6 +3,8 @@
 Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
 """
 
+import math
+
 
 def attend_in_jax(q, k, v, bias, lengths, implementation: str):
     """Computes the attention of q, k and v `[B, T, N, H]` in one operation.
@@ -24,6 +26,30 @@ def attend_in_jax(q, k, v, bias, lengths, implementation: str):
         key_value_seq_lengths=lengths,
         implementation=implementation,
     )
+
+
+def attend_on_tpu(q, k, v, segments):
+    """Computes the attention in one operation; see `attend_in_jax`.
+
+    Args:
+        segments: two of int32 `[B, T]`, or None. Tokens attend to the keys whose id, in
+            the second one, is theirs in the first one.
+    """
+    import jax
+    from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+    N, T, H = q.shape[2], q.shape[1], q.shape[3]
+    block = T if T <= 512 else math.gcd(T, 512)
+    sizes = dict.fromkeys(("block_q", "block_kv", "block_q_dkv", "block_kv_dkv"), block)
+    kernel = splash.make_splash_mha(
+        splash.MultiHeadMask([splash.FullMask((T, T))] * N),
+        head_shards=1,
+        q_seq_shards=1,
+        block_sizes=splash.BlockSizes(**sizes, use_fused_bwd_kernel=True),
+    )
+    q, k, v = (x.swapaxes(1, 2) for x in (q / math.sqrt(H), k, v))
+    segments = segments and splash.SegmentIds(*segments)
+    return jax.vmap(kernel)(q, k, v, segments).swapaxes(1, 2)
 
 
 def attend_in_torch(q, k, v, bias):

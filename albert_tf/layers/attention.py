@@ -13,7 +13,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.kernels.cuda import adds_in_order, cuda_generation, recomputed
+from albert_tf.kernels.device import Device, adds_in_order, current_device, recomputed
 from albert_tf.layers.configured import ConfiguredLayer
 from albert_tf.layers.context import within
 from albert_tf.layers.gathering import gather_places
@@ -23,7 +23,7 @@ from albert_tf.layers.gradients import add_deltas, linear
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
 MASKED_SCORE = -10000.0
 
-MATMUL, CUDNN, XLA, TORCH = "matmul", "cudnn", "xla", "torch"
+MATMUL, CUDNN, SPLASH, XLA, TORCH = "matmul", "cudnn", "splash", "xla", "torch"
 AUTO, FUSED = "auto", "fused"
 _FORM = contextvars.ContextVar("albert_tf_attention", default=AUTO)
 _PADDING_LAST = contextvars.ContextVar("albert_tf_padding_last", default=False)
@@ -61,7 +61,7 @@ def padding_last() -> contextlib.AbstractContextManager[None]:
 def choose_attention(
     form: str,
     backend: str,
-    cuda: int,
+    device: Device,
     dtype: str,
     head_size: int,
     length: int | None,
@@ -69,7 +69,7 @@ def choose_attention(
 ) -> str:
     """Returns the form that computes the attention if no one needs the probabilities.
 
-    The major compute capability `cuda` is 0 without an NVIDIA GPU.
+    The device is that of JAX.
 
     Raises:
         UsageError: If the backend has no fused form, and the form is `FUSED`.
@@ -84,8 +84,12 @@ def choose_attention(
     # Requirements of cuDNN's kernel: heads up to 128 on every generation since Ampere.
     # The unneeded gradient of packed rows' bias exists for even lengths only.
     fits = dtype in ("bfloat16", "float16") and head_size % 8 == 0 and head_size <= 128
-    if backend == "jax" and cuda >= 8 and fits and not (packed and length % 2):
+    if backend == "jax" and device.cuda >= 8 and fits and not (packed and length % 2):
         return CUDNN
+    # A TPU's kernel works on blocks of at least 128 tokens.
+    fits = dtype in ("bfloat16", "float32") and head_size in (64, 128)
+    if backend == "jax" and device.tpu and fits and length and length % 128 == 0:
+        return SPLASH
     return MATMUL if fused == XLA and form == AUTO else fused
 
 
@@ -103,12 +107,12 @@ class Readers(NamedTuple):
 
 def kernel_for(dtype: str, head_size: int, length: int | None, packed: bool) -> str:
     """Returns the choice of `choose_attention` on this machine, in the current form."""
-    form, backend, cuda = _FORM.get(), keras.backend.backend(), 0
+    form, backend, device = _FORM.get(), keras.backend.backend(), Device()
     # The gradient of cuDNN's kernel does not add in a fixed order, and XLA of jax
     # 0.11.2 then fails to run it.
     if backend == "jax" and form != MATMUL and not adds_in_order():
-        cuda = cuda_generation()
-    return choose_attention(form, backend, cuda, dtype, head_size, length, packed)
+        device = current_device()
+    return choose_attention(form, backend, device, dtype, head_size, length, packed)
 
 
 def attention_bias(padding_mask=None, pack_ids=None, readers=None):
@@ -142,15 +146,28 @@ def attention_bias(padding_mask=None, pack_ids=None, readers=None):
     return (1.0 - ops.cast(visible, "float32")) * MASKED_SCORE
 
 
+def _segments(padding_mask, pack_ids):
+    """Returns an id of every query and every key; equal ones see each other."""
+    if pack_ids is not None:
+        return pack_ids, pack_ids
+    if padding_mask is None:
+        return None
+    real = ops.cast(ops.not_equal(padding_mask, 0), "int32")
+    # A row without real tokens attends as if unmasked.
+    keys = ops.where(ops.any(real, axis=-1, keepdims=True), real, 1)
+    return ops.ones_like(real), keys
+
+
 class Fused:
     """The inputs of a fused kernel, prepared once for all layers.
 
     JAX's kernels read the number of keys, not a mask, and skip the others. So real
     tokens are moved before padding where the data has padding elsewhere; attention does
-    not depend on the order. Packed rows have a bias, which every kernel reads.
+    not depend on the order. Packed rows have a bias, which those kernels read. A TPU's
+    kernel reads ids of queries and keys instead, and needs no order.
 
     Args:
-        kernel: str. `CUDNN`, `XLA` or `TORCH`.
+        kernel: str. `CUDNN`, `SPLASH`, `XLA` or `TORCH`.
         padding_mask, pack_ids: See `attention_bias`.
     """
 
@@ -158,9 +175,11 @@ class Fused:
         self.kernel = kernel
         # One product of all three would be split by a pass over memory, and its
         # gradients joined by another: together 0.6 GB per layer of base on an H100.
-        self.reads_joined = kernel == TORCH
-        self._bias = self._lengths = self._order = None
-        if pack_ids is None and padding_mask is not None and kernel != TORCH:
+        self.reads_joined = kernel in (TORCH, SPLASH)
+        self._bias = self._lengths = self._order = self._segments = None
+        if kernel == SPLASH:
+            self._segments = _segments(padding_mask, pack_ids)
+        elif pack_ids is None and padding_mask is not None and kernel != TORCH:
             real = ops.cast(ops.not_equal(padding_mask, 0), "int32")
             count = ops.sum(real, axis=-1)
             # A row without real tokens attends as if unmasked.
@@ -191,6 +210,8 @@ class Fused:
 
         if self.kernel == TORCH:
             return attention.attend_in_torch(q, k, v, self._bias)
+        if self.kernel == SPLASH:
+            return attention.attend_on_tpu(q, k, v, self._segments)
         return attention.attend_in_jax(q, k, v, self._bias, self._lengths, self.kernel)
 
 

@@ -11,7 +11,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
-from albert_tf.kernels.cuda import is_cuda
+from albert_tf.kernels.device import is_cuda
 from albert_tf.layers.configured import ConfiguredLayer
 
 

@@ -12,7 +12,7 @@ from keras.initializers import GlorotUniform
 
 from albert_tf.config import DEPTH_MATRICES, AlbertConfig, LayerWeights
 from albert_tf.errors import require
-from albert_tf.kernels.cuda import recomputed
+from albert_tf.kernels.device import recomputed
 from albert_tf.layers import depth
 from albert_tf.layers.attention import (
     MATMUL,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from albert_tf.kernels.cuda import is_cuda, recomputed
+from albert_tf.kernels.device import is_cuda, recomputed
 from albert_tf.layers.context import fusible
 
 _SCALE = math.sqrt(2.0 / math.pi)

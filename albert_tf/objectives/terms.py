@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import features
-from albert_tf.kernels.cuda import is_cuda
+from albert_tf.kernels.device import is_cuda
 from albert_tf.layers.gathering import masked_spans
 
 # Bins of the histograms of logits, from -8 to 8; outliers count in the outer bins.

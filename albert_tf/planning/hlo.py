@@ -23,9 +23,9 @@ _FREE = (
     *("while", "call", "conditional", "after-all", "partition-id", "opt-barrier"),
     "async-start",  # its callee is counted
 )
-# On a GPU, calls of libraries and of XLA's own kernels. On a TPU, custom calls are
-# names for memory that other instructions use.
-_LIBRARY = re.compile(r'custom_call_target="(__cu|__gpu)')
+# On a GPU, calls of libraries and of XLA's own kernels. On a TPU, Pallas' kernels;
+# other custom calls are names for memory that other instructions use.
+_LIBRARY = re.compile(r'custom_call_target="(__cu|__gpu|tpu_custom_call)')
 # Kinds of work by the first pattern that occurs in the name of an operation, which
 # contains the layers around it; in a gradient, also `jvp`.
 _KINDS = {
@@ -142,7 +142,7 @@ def _kind(one: Instruction, program: dict[str, Computation]) -> str:
     parts = [one]
     if one.opcode == "fusion":
         parts += reversed(program[one.called("calls")].values())
-    if "fmha" in one.rest:
+    if re.search("fmha|tpu_custom_call", one.rest):
         return "attention"
     if any(p.opcode in ("dot", "convolution") or "__cublas" in p.rest for p in parts):
         return "products"
@@ -171,9 +171,14 @@ def _parse(text: str) -> tuple[dict[str, Computation], str]:
 
 
 def _array(match: re.Match) -> Array:
-    count = math.prod(int(n) for n in match[3].split(",") if n)
+    sizes = [int(n) for n in match[3].split(",") if n]
+    # A TPU stores whole tiles, such as 8 x 128, of the dimensions named first.
+    if tiled := re.match(r"\{([\d,]+):T\(([\d,]+)\)", match[4] or ""):
+        axes, tile = ([int(n) for n in group.split(",")] for group in tiled.groups())
+        for axis, whole in zip(axes, reversed(tile), strict=False):
+            sizes[axis] += -sizes[axis] % whole
     is_elsewhere = re.search(r"S\([1-9]", match[4] or "") or not match[3]
-    return Array(count * int(match[2] or 8) / 8, not is_elsewhere, match[1])
+    return Array(math.prod(sizes) * int(match[2] or 8) / 8, not is_elsewhere, match[1])
 
 
 def _size(one: Instruction) -> float:
@@ -228,8 +233,9 @@ def _moved(one: Instruction, own: Computation, program) -> float:
         if not _LIBRARY.search(one.rest):
             return 0.0
         # Arrays of bytes are memory that the library works in.
-        results = sum(array.size for array in one.results if array.dtype != "s8")
-        return results + sum(_size(own[name]) for name in one.operands)
+        arrays = [array for array in one.results if array.dtype != "s8"]
+        arrays += [array for name in one.operands for array in own[name].results]
+        return sum(array.size for array in arrays if array.is_in_hbm)
     if one.opcode == "copy-start":
         # The results are both ends of the transfer, and a token to wait for.
         ends = one.results[:2]

@@ -26,7 +26,7 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import find
-from albert_tf.kernels.cuda import compiling_for
+from albert_tf.kernels.device import Device, compiling_for
 from albert_tf.layers.depth import check_depth
 from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.optimizers.create import create_optimizer
@@ -110,6 +110,8 @@ def count_flops(jaxpr: Any) -> int:
             B, T, N, H = equation.invars[0].aval.shape
             total += products * 2 * B * N * T * T * H
         times = params["length"] if equation.primitive.name == "scan" else 1
+        if equation.primitive.name == "pallas_call":  # a kernel of a TPU
+            times = math.prod(params["grid_mapping"].grid)
         total += times * sum(map(count_flops, _inner(params)))
     return total
 
@@ -149,9 +151,9 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
         request["parts"],
     )
     with contextlib.ExitStack() as stack:
+        generation = int(float(topology.chip.capability)) if is_gpu else 0
+        stack.enter_context(compiling_for(Device(generation, not is_gpu)))
         if is_gpu:
-            generation = int(float(topology.chip.capability))
-            stack.enter_context(compiling_for(generation))
             # JAX asks the installed cuDNN, which is not needed to compile.
             fused_attention_stablehlo.check_cudnn_version = lambda: 91_000
         traced = update.compiled().trace(update.state_specs(), batch)

@@ -6,8 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.kernels.cuda import compiling_for
+from albert_tf.kernels.device import Device, compiling_for
 from albert_tf.layers.attention import (
+    AUTO,
     FUSED,
     MATMUL,
     Readers,
@@ -41,15 +42,17 @@ def make(dtype="float32", **changes):
     return encoder
 
 
-def train(encoder, form, depth="unrolled", training=False, **rows):
-    x = np.random.default_rng(0).normal(size=(B, T, E)).astype("float32")
+def train(encoder, form, depth="unrolled", training=False, device=None, **rows):
+    length = max([T, *(len(x[0]) for x in rows.values() if np.ndim(x) == 2)])
+    x = np.random.default_rng(0).normal(size=(B, length, E)).astype("float32")
     x = keras.ops.cast(x, encoder.compute_dtype)
 
     # What a GPU computes with a fused kernel, with XLA's on a CPU.
     is_gpu = form == FUSED and encoder.compute_dtype == "float32"
+    device = device or Device(9 if is_gpu else 0)
 
     def run():
-        ways = compiling_for(9 if is_gpu else 0)
+        ways = compiling_for(device)
         with attention_form(form), depth_form(depth), ways:
             ways = {"training": training, "every_layer": False}
             found = encoder(x, seeds=StepSeeds(3, 5), **ways, **rows)
@@ -65,6 +68,8 @@ def products(rows):
 
 # All kinds of rows, and all depths.
 CASES = [("whole", "unrolled"), ("padded", "loop"), ("packed", "loop_remat")]
+# Rows in one block of the kernel, and in several.
+TPU_CASES = [("padded", "loop_remat", 32), ("packed", "unrolled", 80)]
 
 
 @pytest.mark.parametrize(("rows", "depth"), [*CASES, ("padded", "loop_remat")])
@@ -94,6 +99,28 @@ def test_padding_last_moves_no_tokens():
     right = train(make(), MATMUL, **rows)
     with padding_last():
         found = train(make(), FUSED, **rows)
+    assert_close(found, right, 1e-5, 1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Only JAX has a TPU's kernel")
+@pytest.mark.parametrize(("rows", "depth", "times"), [*TPU_CASES])
+def test_the_kernel_of_a_tpu(rows, depth, times, monkeypatch):
+    from jax.experimental.pallas.ops.tpu import splash_attention
+
+    kernel, made = splash_attention.make_splash_mha, []
+
+    def interpreted(*args, **options):
+        made.append(options["block_sizes"].block_q)
+        return kernel(*args, **options, interpret=True)
+
+    monkeypatch.setattr(splash_attention, "make_splash_mha", interpreted)
+    # The third row of both has no real tokens, or hardly any.
+    rows = {name: np.repeat(ids, times, axis=1) for name, ids in ROWS[rows].items()}
+    encoder = make(hidden_size=128, initializer_range=0.1)
+    right = train(encoder, MATMUL, depth, **rows)
+    assert not made
+    found = train(encoder, AUTO, depth, device=Device(tpu=True), **rows)
+    assert set(made) == {256 if times == 32 else 128}
     assert_close(found, right, 1e-5, 1e-5)
 
 
@@ -151,7 +178,7 @@ def test_operations_of_cudnn(rows, depth, monkeypatch):
             )
         return found.sequence_output.astype("float32").sum()
 
-    with compiling_for(8):
+    with compiling_for(Device(8)):
         traced = jax.jit(jax.grad(loss)).trace(values)
     lowered = traced.lower(lowering_platforms=("cuda",))
     text = lowered.as_text()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from albert_tf.kernels.cuda import compiling_for, is_cuda
+from albert_tf.kernels.device import Device, compiling_for, is_cuda
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.gradients import LayerNorm, gelu_tanh
 from albert_tf.objectives.terms import cross_entropy
@@ -53,7 +53,7 @@ def test_values_and_gradients(case):
     make, tolerance = CASES[case]
     function, variables = make()
     right = value_and_gradients(function, variables)
-    with compiling_for(9):
+    with compiling_for(Device(9)):
         assert is_cuda()
         found = value_and_gradients(function, variables)
     assert not is_cuda()

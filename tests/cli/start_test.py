@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.cli import start
 from albert_tf.errors import UsageError
-from albert_tf.kernels.cuda import adds_in_order
+from albert_tf.kernels.device import adds_in_order
 
 # Stand-ins for both packages are enough to see the variable.
 PROGRAM = """

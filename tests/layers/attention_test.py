@@ -8,11 +8,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
+from albert_tf.kernels.device import Device
 from albert_tf.layers.attention import (
     AUTO,
     CUDNN,
     FUSED,
     MATMUL,
+    SPLASH,
     TORCH,
     XLA,
     SelfAttention,
@@ -25,6 +27,7 @@ from albert_tf.layers.encoder import SharedEncoder
 from tests.tiny import CONFIG
 
 B, T, D, N = 2, 7, 12, 3
+TPU = Device(tpu=True)
 
 
 @pytest.fixture
@@ -68,16 +71,25 @@ def test_half_precision_keeps_the_softmax_exact(x, policy):
     "choice, changes",
     [
         (CUDNN, {}),
-        (CUDNN, {"cuda": 10, "dtype": "float16", "head_size": 128, "length": 7}),
+        (CUDNN, {"device": Device(10), "dtype": "float16", "head_size": 128}),
+        (CUDNN, {"length": 7}),
         (CUDNN, {"form": FUSED, "packed": True}),
         (MATMUL, {"form": MATMUL}),
-        (MATMUL, {"cuda": 7}),  # older than Ampere
-        (MATMUL, {"cuda": 0}),
+        (MATMUL, {"device": Device(7)}),  # older than Ampere
+        (MATMUL, {"device": Device()}),
         (MATMUL, {"dtype": "float32"}),
         (MATMUL, {"head_size": 4}),
         (MATMUL, {"head_size": 136}),
         (MATMUL, {"packed": True, "length": 7}),
-        (XLA, {"form": FUSED, "cuda": 0}),
+        (XLA, {"form": FUSED, "device": Device()}),
+        (SPLASH, {"device": TPU, "packed": True}),
+        (SPLASH, {"device": TPU, "dtype": "float32", "head_size": 128, "length": 384}),
+        (MATMUL, {"device": TPU, "form": MATMUL}),
+        (MATMUL, {"device": TPU, "dtype": "float16"}),
+        (MATMUL, {"device": TPU, "head_size": 32}),
+        (MATMUL, {"device": TPU, "length": 200}),
+        (MATMUL, {"device": TPU, "length": None}),
+        (XLA, {"device": TPU, "form": FUSED, "length": 200}),
         (XLA, {"form": FUSED, "dtype": "float32"}),
         (TORCH, {"backend": "torch", "dtype": "float32", "head_size": 4}),
         (MATMUL, {"backend": "torch", "form": MATMUL}),
@@ -85,8 +97,14 @@ def test_half_precision_keeps_the_softmax_exact(x, policy):
     ],
 )
 def test_choice(choice, changes):
-    values = {"form": AUTO, "backend": "jax", "cuda": 8, "dtype": "bfloat16"}
-    values |= {"head_size": 64, "length": 512, "packed": False, **changes}
+    values = {"form": AUTO, "backend": "jax", "device": Device(8)}
+    values |= {
+        "dtype": "bfloat16",
+        "head_size": 64,
+        "length": 512,
+        "packed": False,
+        **changes,
+    }
     assert choose_attention(**values) == choice
 
 
@@ -114,7 +132,7 @@ def test_forms_that_are_refused():
 @pytest.mark.backends
 def test_a_fixed_order_leaves_cudnn_out(monkeypatch, flags, expected):
     jax = pytest.importorskip("jax")
-    gpu = types.SimpleNamespace(compute_capability="9.0")
+    gpu = types.SimpleNamespace(compute_capability="9.0", platform="gpu")
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     monkeypatch.setenv("XLA_FLAGS", flags)

@@ -62,15 +62,15 @@ HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8,128]{1,0
 
 %begin_slice (param_0.3: f32[8,128]) -> f32[2,128] {
   %param_0.3 = f32[8,128]{1,0:T(8,128)} parameter(0)
-  ROOT %slice.3 = f32[2,128]{1,0:T(8,128)S(1)} slice(%param_0.3), slice={[0:2], [0:128]}
+  ROOT %slice.3 = f32[2,128]{1,0:T(2,128)S(1)} slice(%param_0.3), slice={[0:2], [0:128]}
 }
 
 ENTRY %main (weights: f32[8,128]) -> f32[8,128] {
   %weights = f32[8,128]{1,0:T(8,128)} parameter(0)
   %copy-start = (f32[8,128]{1,0:T(8,128)S(1)}, f32[8,128]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%weights)
   %copy-done = f32[8,128]{1,0:T(8,128)S(1)} copy-done(%copy-start)
-  %slice-start = ((f32[8,128]{1,0:T(8,128)}), f32[2,128]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) async-start(%weights), calls=%begin_slice
-  %slice-done = f32[2,128]{1,0:T(8,128)S(1)} async-done(%slice-start)
+  %slice-start = ((f32[8,128]{1,0:T(8,128)}), f32[2,128]{1,0:T(2,128)S(1)}, s32[]{:S(2)}) async-start(%weights), calls=%begin_slice
+  %slice-done = f32[2,128]{1,0:T(2,128)S(1)} async-done(%slice-start)
   %begin = (s32[]{:T(128)}, bf16[64,128]{1,0:T(8,128)(2,1)S(1)}, bf16[3,64,128]{2,1,0:T(8,128)(2,1)}) tuple(%weights)
   %while.2 = (s32[]{:T(128)}, bf16[64,128]{1,0:T(8,128)(2,1)S(1)}, bf16[3,64,128]{2,1,0:T(8,128)(2,1)}) while(%begin), condition=%more_parts, body=%part, backend_config={"known_trip_count":{"n":"2"}}
   %all-gather-start = (f32[8,128]{1,0:T(8,128)S(1)}, f32[32,128]{1,0:T(8,128)S(1)}) all-gather-start(%copy-done), replica_groups=[4,4]<=[16], dimensions={0}
@@ -141,3 +141,14 @@ def test_kernels_of_a_gpu_have_kinds():
         "optimizer": (1, 3 * LAYER),
     }
     assert work.memory_bytes == sum(size for _, size in work.kinds.values())
+
+
+def test_a_kernel_of_a_tpu_moves_whole_tiles():
+    text = """\
+ENTRY %main (q: bf16[12,64]) -> bf16[12,64] {
+  %q = bf16[12,64]{1,0:T(8,128)(2,1)} parameter(0)
+  %call = (f32[12,64]{0,1:T(8,128)}, bf16[12,64]{1,0:T(8,128)(2,1)S(1)}) custom-call(%q), custom_call_target="tpu_custom_call"
+  ROOT %out = bf16[12,64]{1,0:T(8,128)(2,1)S(1)} get-tuple-element(%call), index=1
+}
+"""  # noqa: E501
+    assert hlo.read(text, 1).kinds == {"attention": (1, 2 * 16 * 128 + 4 * 128 * 64)}

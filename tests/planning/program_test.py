@@ -15,6 +15,9 @@ pytest.importorskip("jax", reason="needs albert_tf[plan]")
 pytest.importorskip("libtpu", reason="needs albert_tf[plan]")
 CONFIG = CONFIG.replace(num_hidden_layers=3, max_position_embeddings=32)
 ROWS, LENGTH, MASKED = 8, 32, 5
+# What a TPU's attention kernel takes.
+WIDE = CONFIG.replace(hidden_size=128, num_attention_heads=2)
+WIDE = WIDE.replace(max_position_embeddings=128)
 # All in one process, which imports JAX once. Programs for CPUs have one device, or two.
 PROGRAM = """
 import io, json, pathlib, sys
@@ -54,23 +57,25 @@ def settings_of(**changes):
     return dataclasses.asdict(pretraining(given | changes, {}))
 
 
-def operations(rows: int) -> tuple[int, int]:
+def operations(rows: int, config=CONFIG, length=LENGTH) -> tuple[int, int]:
     """Those of a step, and of the layers that `loop_remat` computes again."""
-    D, E, V = CONFIG.hidden_size, CONFIG.embedding_size, CONFIG.vocab_size
-    tokens = rows * LENGTH
-    encoder = tokens * CONFIG.flops_per_token(LENGTH)
+    D, E, V = config.hidden_size, config.embedding_size, config.vocab_size
+    tokens = rows * length
+    encoder = tokens * config.flops_per_token(length)
     heads = rows * (MASKED * 2 * (D * E + E * V) + 2 * D * D + 2 * D * 2)
     # A one-hot of the segments needs no gradient.
-    segments = tokens * 2 * CONFIG.type_vocab_size * E
+    segments = tokens * 2 * config.type_vocab_size * E
     projection = tokens * 2 * E * D
     return 3 * (encoder + heads) + 2 * segments, encoder - projection
 
 
-def request(depth="loop_remat", parts=2, *, train_batch_size=ROWS, **changes):
+def request(
+    depth="loop_remat", parts=2, *, train_batch_size=ROWS, config=CONFIG, **changes
+):
     """Returns a request for a step; without a topology, for so many CPUs."""
     where = {k: changes.pop(k) for k in ("topology", "devices") if k in changes}
     settings = settings_of(train_batch_size=train_batch_size, **changes)
-    given = {"settings": settings, "config": CONFIG.to_dict(), **where}
+    given = {"settings": settings, "config": config.to_dict(), **where}
     return {**given, "depth": depth, "parts": parts}
 
 
@@ -87,6 +92,7 @@ REQUESTS = {
     **{form[0]: request(*form, devices=1) for form in FORMS},
     "divided": request(devices=2),
     **{name: request_tpu(name, shard_optimizer=way) for name, way in TINY.items()},
+    "v5e-4, wide": request_tpu("v5e-4", config=WIDE, max_seq_length=128),
     "too large": request_tpu("v5e-4", "loop", 1, rows=2**19),
 }
 
@@ -127,6 +133,16 @@ def test_a_tiny_step_is_compiled_for_a_tpu(compiled, topology):
     # The weights that a device has changed are brought to the others.
     kinds = {one[0] for one in found["collectives"]}
     assert ("all-gather" in kinds) == shard_optimizer
+
+
+def test_attention_is_a_kernel_on_a_tpu(compiled):
+    found, length = compiled["v5e-4, wide"], WIDE.max_position_embeddings
+    # Forward, once more, and back, for each of two parts; one in a loop of the layers.
+    assert found["kinds"]["attention"][0] == 2 * 3 * WIDE.num_hidden_layers
+    assert "attention" not in compiled["v5e-4"]["kinds"]
+    # Going back, it computes a product once more, and the outputs times gradients.
+    again = WIDE.num_hidden_layers * 4 * 2 * WIDE.hidden_size * length * (length + 1)
+    assert found["flops"] == sum(operations(4, WIDE, length)) + again
 
 
 def test_what_is_too_large_says_what_it_needs(compiled):

@@ -26,7 +26,7 @@ from jax.experimental.compilation_cache import compilation_cache as persistent
 from jax.sharding import Mesh
 
 from albert_tf.errors import DataError, Stopped, require
-from albert_tf.kernels.cuda import adds_in_order
+from albert_tf.kernels.device import adds_in_order
 from albert_tf.storage import files
 from albert_tf.training.jax.update import AXIS
 from albert_tf.training.workers import find_cluster, listen, share_by

@@ -1,6 +1,6 @@
-"""Describes the NVIDIA GPU that JAX computes on or compiles for, and reads XLA's flags.
+"""Describes the GPU or TPU that JAX computes on or compiles for, and reads XLA's flags.
 
-Layers choose the operations that suit it by `is_cuda`; other devices keep theirs.
+Layers choose the operations that suit it; other devices keep theirs.
 """
 
 import contextlib
@@ -8,11 +8,19 @@ import contextvars
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
-_TARGET = contextvars.ContextVar("albert_tf_cuda_target", default=None)
+
+class Device(NamedTuple):
+    """An NVIDIA GPU, by its major compute capability, or a TPU, or another device."""
+
+    cuda: int = 0
+    tpu: bool = False
+
+
+_TARGET = contextvars.ContextVar("albert_tf_target", default=None)
 
 
 def adds_in_order() -> bool:
@@ -23,30 +31,31 @@ def adds_in_order() -> bool:
 
 
 @contextlib.contextmanager
-def compiling_for(generation: int) -> Iterator[None]:
-    """Traces the programs inside for a GPU of a generation, which need not be here."""
-    token = _TARGET.set(generation)
+def compiling_for(device: Device) -> Iterator[None]:
+    """Traces the programs inside for a device, which need not be here."""
+    token = _TARGET.set(device)
     try:
         yield
     finally:
         _TARGET.reset(token)
 
 
-def cuda_generation() -> int:
-    """Returns the major compute capability of JAX's NVIDIA GPU, or 0."""
+def current_device() -> Device:
+    """Returns the device that JAX computes on or compiles for."""
     if (target := _TARGET.get()) is not None:
         return target
     import jax
 
+    device = jax.local_devices()[0]
     # The capability is a string of numbers for CUDA, and a name for other devices.
-    capability = getattr(jax.local_devices()[0], "compute_capability", None)
+    capability = getattr(device, "compute_capability", None)
     major = str(capability).partition(".")[0]
-    return int(major) if major.isdigit() else 0
+    return Device(int(major) if major.isdigit() else 0, device.platform == "tpu")
 
 
 def is_cuda() -> bool:
     """Returns whether Keras computes with JAX on an NVIDIA GPU."""
-    return keras.backend.backend() == "jax" and cuda_generation() > 0
+    return keras.backend.backend() == "jax" and current_device().cuda > 0
 
 
 def recomputed(x: Any) -> Any:

@@ -27,6 +27,7 @@ from benchmarks.objectives_jobs import TOKENIZER, done_once
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row
 
+_PYTHON = [sys.executable]
 _TOOLS = pathlib.Path(__file__).resolve().parents[1] / "tools"
 _MOST_POINTS = 12
 _NOTES = (
@@ -212,10 +213,13 @@ def _pretrain(study: Study) -> dict[str, Any]:
         eval_batch_size=rows,
         max_eval_steps=10,
         sample_texts="",
-        profile_steps=f"{steps - min(last, 10) + 1},{steps}",
+        # Not the first ones of a phase, whose program is compiled.
+        profile_steps=f"{steps - min(last // 2, 10) + 1},{steps}",
     )
     start, step = time.monotonic(), 0
-    process = subprocess.Popen(command, stdout=sys.stderr, env=_environment())
+    process = subprocess.Popen(
+        [*_PYTHON, *command], stdout=sys.stderr, env=_environment()
+    )
     while process.poll() is None and step < 2 * scale.save_steps:
         time.sleep(0.02)
         lines = read_metrics(files.join(folder, METRICS_FILE))
@@ -320,7 +324,7 @@ def _speed(lines: Iterable[dict[str, Any]]) -> float:
 
 def _command(verb: str, **flags: Any) -> list[str]:
     arguments = [f"--{name}={value}" for name, value in flags.items()]
-    return [sys.executable, str(_TOOLS / f"{verb}.py"), *arguments]
+    return [str(_TOOLS / f"{verb}.py"), *arguments]
 
 
 def _environment() -> dict[str, str]:
@@ -329,10 +333,10 @@ def _environment() -> dict[str, str]:
 
 def _finish(command: list[str]) -> None:
     """Runs a command to its end."""
-    verb = pathlib.Path(command[1]).stem
-    shown = f"\n$ albert-tf {verb} {shlex.join(command[2:])}"
+    verb = pathlib.Path(command[0]).stem
+    shown = f"\n$ albert-tf {verb} {shlex.join(command[1:])}"
     print(shown, file=sys.stderr, flush=True)
-    done = subprocess.run(command, stdout=sys.stderr, env=_environment())
+    done = subprocess.run([*_PYTHON, *command], stdout=sys.stderr, env=_environment())
     code = done.returncode
     need = f"benchmark gpu_run: {verb} ended with exit code {code}; see its last line"
     require(not code, need, error=DataError)

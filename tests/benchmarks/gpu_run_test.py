@@ -6,6 +6,7 @@ import re
 import pytest
 
 from benchmarks import gpu_run
+from tests import forked
 from tests.benchmarks.objectives_test import write_tables
 from tests.commands import run_command
 from tests.tiny import SPIECE, TEXT
@@ -25,6 +26,7 @@ def study(tmp_path):
 @pytest.mark.slow
 def test_a_small_run_is_killed_and_continued(study, tmp_path, monkeypatch):
     monkeypatch.setitem(gpu_run.SCALES, "small", study.scale)
+    monkeypatch.setattr(gpu_run, "_PYTHON", forked.PYTHON)
     report = gpu_run.run(study)
     names = [row.name for row in report.rows]
     speeds = ["length 32: tokens/s", "length 64: tokens/s"]

@@ -52,14 +52,10 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
     "SentencePiece model, tokenizer.json or vocab.txt, if the model has none.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Lower-case text, if the model does not say. Default: true.",
+    "do_lower_case", None, "Lower-case text, if the model does not say. Default: true."
 )
 _KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents",
-    None,
-    "Keep accents, if the model does not say. Default: false.",
+    "keep_accents", None, "Keep accents, if the model does not say. Default: false."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print JSON.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")

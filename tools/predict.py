@@ -26,10 +26,7 @@ from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remember
 from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
-    "model",
-    None,
-    "Folder of a model, as written by `finetune`.",
-    required=True,
+    "model", None, "Folder of a model, as written by `finetune`.", required=True
 )
 _INPUT_FILE = flags.DEFINE_string(
     "input_file", "", "Examples, which need no labels, instead of --data_dir."

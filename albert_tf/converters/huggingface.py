@@ -12,14 +12,8 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.config_files import ORIGINAL, dialect_of
-from albert_tf.converters import safetensors_file, torch_file
+from albert_tf.converters import equivalents, safetensors_file, torch_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.equivalents import (
-    as_groups,
-    fold_projection,
-    read_groups,
-    unfold_projection,
-)
 from albert_tf.converters.table import (
     ALBERT_FIELDS,
     BERT_BLOCK,
@@ -242,7 +236,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     _untie(path, theirs, family, is_bare)
     head, named = _head(values, theirs, family), config
     if family.has_groups:
-        config = read_groups(config, NAME)
+        config = equivalents.read_groups(config, NAME)
         named = config.replace(group_rule=NAME)
     rows = name_table(named, head, is_bare)
     checkpoint = read_checkpoint(NAME, path, config, head, rows, theirs, _NO_WEIGHTS)
@@ -251,7 +245,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         checkpoint.labels = _labels(path, values)
     checkpoint.problem_type = values.get("problem_type")
     if family.has_groups:
-        fold_projection(checkpoint)
+        equivalents.fold_projection(checkpoint)
     is_one_layer = "text_classifier" not in family.head_layers
     is_named = values.get("architectures") or not is_one_layer
     if checkpoint.head == "text_classifier" and not is_named:
@@ -286,7 +280,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter, needs_pooler: bool = True) 
     message = f"{NAME} cannot express share_layer_norm=False"
     require(config.share_layer_norm, message)
     if family.has_groups:
-        config = as_groups(config, NAME, NAME)
+        config = equivalents.as_groups(config, NAME, NAME)
         message = (
             f"{NAME} would need weights for groups that none of "
             f"{config.num_hidden_layers} layers uses"
@@ -297,7 +291,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter, needs_pooler: bool = True) 
         check_layers(config, family, NAME, family.class_prefix)
     ours = _with_pooler(checkpoint, family, needs_pooler)
     if family.has_groups:
-        ours = unfold_projection(config, ours)
+        ours = equivalents.unfold_projection(config, ours)
     theirs = rename(name_table(config, head, is_bare=head is None), ours, NAME)
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, theirs, {"format": "pt"})

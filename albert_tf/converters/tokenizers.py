@@ -9,20 +9,8 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
-from albert_tf.text import tokenizer_json
+from albert_tf.text import load, tokenizer_json
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.load import (
-    IN_FOLDER,
-    OPTION_FILE,
-    OPTIONS,
-    check_options,
-    find_file,
-    library_options,
-    load_tokenizer,
-    read_tokenizer,
-    stored_options,
-    warn_if_small,
-)
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.wordpiece import WordPieceTokenizer
@@ -35,7 +23,7 @@ _FLAGS = ("do_lower_case", "keep_accents")
 def attach_tokenizer(
     checkpoint: Checkpoint,
     folder: str,
-    names: Iterable[str] = IN_FOLDER,
+    names: Iterable[str] = load.IN_FOLDER,
     options: dict[str, bool] | None = None,
 ) -> None:
     """Lets a checkpoint build the tokenizer of a folder, if the folder has one.
@@ -45,11 +33,11 @@ def attach_tokenizer(
         options: dict or None. Its options, where None is the default of an option;
             by default, the options stored in the folder.
     """
-    options = stored_options(folder) if options is None else options
+    options = load.stored_options(folder) if options is None else options
     options = {name: value for name, value in options.items() if value is not None}
     checkpoint.tokenizer_options = options
-    if path := find_file(folder, names):
-        checkpoint.tokenizer = lambda: read_tokenizer(path, options)
+    if path := load.find_file(folder, names):
+        checkpoint.tokenizer = lambda: load.read_tokenizer(path, options)
 
 
 def write_file(
@@ -70,7 +58,7 @@ def write_file(
     expected = f"{format} cannot store added tokens; write albert_tf's format"
     require(not added, expected, *added[:1])
     out.write(names[tokenizer.file_name], tokenizer.model)
-    out.write_json(OPTION_FILE, library_options(tokenizer))
+    out.write_json(load.OPTION_FILE, load.library_options(tokenizer))
 
 
 def write_huggingface(
@@ -113,14 +101,14 @@ def write_library_config(
     ids = {name: getattr(tokenizer, f"{name}_id") for name in names}
     ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
     out.write_json(
-        OPTION_FILE,
+        load.OPTION_FILE,
         {
             **kind,
             "model_input_names": inputs if has_segments else inputs[::2],
             "model_max_length": config.max_position_embeddings,
             "clean_up_tokenization_spaces": False,
             **{f"{name}_token": tokenizer.id_to_token(i) for name, i in ids.items()},
-            **library_options(tokenizer),
+            **load.library_options(tokenizer),
         },
     )
 
@@ -144,26 +132,26 @@ def choose_tokenizer(
         keep_accents: bool or None. The same.
     """
     stored = checkpoint.tokenizer_options
-    recorded = {name: stored[name] for name in OPTIONS if name in stored}
+    recorded = {name: stored[name] for name in load.OPTIONS if name in stored}
     values = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     options = {name: value for name, value in values.items() if value is not None}
-    check_options(options, recorded, checkpoint.path)
+    load.check_options(options, recorded, checkpoint.path)
     stored.update(options)  # its own tokenizer is built with them
     if tokenizer is None:
         chosen = checkpoint.make_tokenizer()
     elif isinstance(tokenizer, Tokenizer):
         chosen = tokenizer
     else:
-        chosen = load_tokenizer(tokenizer, **{**recorded, **options})
+        chosen = load.load_tokenizer(tokenizer, **{**recorded, **options})
     if tokenizer is not None and checkpoint.tokenizer is not None:
         _check_same(chosen, checkpoint)
     config = chosen.get_config()
     if chosen is tokenizer:
         own_options = {name: config[name] for name in _FLAGS if name in config}
-        check_options(own_options, recorded, checkpoint.path)
+        load.check_options(own_options, recorded, checkpoint.path)
     if any(config.get(name, value) != value for name, value in options.items()):
         chosen = chosen.with_options(**options)
-    warn_if_small(chosen, checkpoint.config.vocab_size)
+    load.warn_if_small(chosen, checkpoint.config.vocab_size)
     checkpoint.config.check_pad_id(chosen.pad_id, checkpoint.path, UsageError)
     return chosen.for_segments(checkpoint.config.num_segments)
 

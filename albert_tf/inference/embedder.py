@@ -12,12 +12,7 @@ from albert_tf import features
 from albert_tf.errors import DataError, require
 from albert_tf.heads import POOLINGS, with_prompt
 from albert_tf.inference import predictor
-from albert_tf.inference.forward import (
-    MAX_BATCH_TOKENS,
-    ROWS,
-    compile_encoder,
-    steps,
-)
+from albert_tf.inference.forward import MAX_BATCH_TOKENS, ROWS, compile_encoder, steps
 from albert_tf.tasks.nearest import of_length_1
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.text import inputs

@@ -14,20 +14,12 @@ import dataclasses
 from keras import ops
 
 from albert_tf import features
-from albert_tf.objectives.finetuning import (
-    Choice,
-    FinetuningObjective,
-    MultiLabel,
-    Regression,
-    Span,
-    Tagging,
-    keep_unmasked,
-)
+from albert_tf.objectives import finetuning
 from albert_tf.objectives.terms import Term
 
 
 @dataclasses.dataclass(frozen=True)
-class Taught(FinetuningObjective):
+class Taught(finetuning.FinetuningObjective):
     """A share `weight` of the teacher's loss, and the rest of the task's.
 
     The teacher's loss is the Kullback-Leibler divergence of the student's
@@ -39,7 +31,7 @@ class Taught(FinetuningObjective):
     starts and ends. Metrics besides the task's: `label_loss` and `teacher_loss`.
     """
 
-    task: FinetuningObjective
+    task: finetuning.FinetuningObjective
     weight: float = 1.0
     temperature: float = 1.0
 
@@ -61,28 +53,30 @@ class Taught(FinetuningObjective):
     def _divergence(self, outputs, batch):
         """Returns the teacher's loss, in the shape of the task's."""
         teacher = ops.cast(batch[features.TEACHER_LOGITS], "float32")
-        if isinstance(self.task, Span):
+        if isinstance(self.task, finetuning.Span):
             mask = batch[features.PADDING_MASK]
             starts, ends = (
                 self._divergence_of(
-                    keep_unmasked(mask, teacher[..., i]),
-                    keep_unmasked(mask, ops.cast(outputs[name], "float32")),
+                    finetuning.keep_unmasked(mask, teacher[..., i]),
+                    finetuning.keep_unmasked(mask, ops.cast(outputs[name], "float32")),
                 )
                 for i, name in enumerate(("start_logits", "end_logits"))
             )
             return 0.5 * (starts + ends)
         student = ops.cast(outputs, "float32")
-        if isinstance(self.task, Regression):
+        if isinstance(self.task, finetuning.Regression):
             return ops.square(student - teacher)[:, 0]
-        if isinstance(self.task, MultiLabel):
+        if isinstance(self.task, finetuning.MultiLabel):
             # A label applies or not: the softmax of its logit and 0 is the sigmoid.
             pairs = (ops.stack([x, ops.zeros_like(x)], -1) for x in (teacher, student))
             return self._divergence_of(*pairs)
-        if isinstance(self.task, Choice) and features.CHOICE_MASK in batch:
+        if isinstance(self.task, finetuning.Choice) and features.CHOICE_MASK in batch:
             mask = batch[features.CHOICE_MASK]
-            teacher, student = (keep_unmasked(mask, x) for x in (teacher, student))
+            teacher, student = (
+                finetuning.keep_unmasked(mask, x) for x in (teacher, student)
+            )
         divergence = self._divergence_of(teacher, student)
-        if isinstance(self.task, Tagging):
+        if isinstance(self.task, finetuning.Tagging):
             divergence *= ops.cast(batch[features.LABELS] >= 0, "float32")
         return divergence
 

@@ -21,13 +21,8 @@ from albert_tf.tables.columns import (
     warn_of_skipped,
 )
 from albert_tf.tables.reader import ColumnReader
+from albert_tf.tasks import text_tables
 from albert_tf.tasks.task import Examples, FileSource, Portions
-from albert_tf.tasks.text_tables import (
-    LIST,
-    LabelledTableSettings,
-    TableSettings,
-    TextTable,
-)
 
 # What a row has: a text and its positive, perhaps with negatives; two texts and a
 # score; or one text.
@@ -66,7 +61,7 @@ class TextTuples(Examples):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PairFileSettings(TableSettings):
+class PairFileSettings(text_tables.TableSettings):
     """The columns of pairs, and of their negatives.
 
     Attributes:
@@ -92,7 +87,7 @@ class PairFileSettings(TableSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TupleTableSettings(PairFileSettings, LabelledTableSettings):
+class TupleTableSettings(PairFileSettings, text_tables.LabelledTableSettings):
     """The columns of texts to train vectors on, and of scores."""
 
 
@@ -182,7 +177,7 @@ def find_form(
     return TUPLES, text, [pair, *settings.negative_columns]
 
 
-def of_table(table: TextTable, highest: float) -> TextTuples:
+def of_table(table: text_tables.TextTable, highest: float) -> TextTuples:
     """Returns the pairs and scores of a table, divided by the highest score."""
     pairs = zip(table.texts, table.text_pairs, strict=True)
     where = [table.where(row) for row in range(len(table))]
@@ -220,7 +215,7 @@ def _example(table, settings, form, columns, ids: Ids, first, row) -> tuple:
             texts += [_text(item, name) for item in cell]
         elif i == 0 or cell:  # a row may have fewer negatives
             texts.append(_text(cell, name))
-            is_list = name == "negatives" and LIST.fullmatch(cell)
+            is_list = name == "negatives" and text_tables.LIST.fullmatch(cell)
             need = "negatives: expected one text, or in .jsonl or .parquet a list"
             require(not is_list, need, cell, error=DataError)
     if form == TUPLES and texts[1] in texts[2:]:

@@ -81,9 +81,7 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_submission(
-    predictions: Mapping[str, str],
-    leave_out: Sequence[str] = (),
-    data_dir: str = "",
+    predictions: Mapping[str, str], leave_out: Sequence[str] = (), data_dir: str = ""
 ) -> bytes:
     """Returns the zip file; equal predictions give equal bytes.
 

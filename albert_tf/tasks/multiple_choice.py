@@ -245,10 +245,7 @@ def _choice(examples: ChoiceExamples, i: int, choice: int) -> str:
 # Creates a task of multiple choice from its name, and optionally its splits, recipe and
 # options.
 choice_task = functools.partial(
-    ChoiceTask,
-    head="multiple_choice",
-    metrics=_accuracy,
-    selecting_metric="accuracy",
+    ChoiceTask, head="multiple_choice", metrics=_accuracy, selecting_metric="accuracy"
 )
 _SPLITS = ("train", "dev", "test")
 TASKS = (

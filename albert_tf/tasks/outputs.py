@@ -22,11 +22,7 @@ Forward = Callable[[dict[str, np.ndarray]], "np.ndarray | Mapping[str, np.ndarra
 
 def input_ranks(head: str) -> dict[str, int]:
     """Returns the inputs of a model with this head, and their ranks."""
-    ranks = {
-        features.TOKEN_IDS: 2,
-        features.SEGMENT_IDS: 2,
-        features.PADDING_MASK: 2,
-    }
+    ranks = {features.TOKEN_IDS: 2, features.SEGMENT_IDS: 2, features.PADDING_MASK: 2}
     if HEADS[head].answers_spans:
         return ranks | {features.P_MASK: 2}
     return ranks | {features.PLACES: 1 if HEADS[head].answers == LABELS else 2}

@@ -26,11 +26,7 @@ def describe(task: Task) -> dict[str, Any]:
     """Returns the record of a task that is saved with a model, ready for JSON."""
     options = dataclasses.asdict(task.options)
     del options["on_bad_input"]
-    described = {
-        "name": task.name,
-        "metric": task.selecting_metric,
-        "options": options,
-    }
+    described = {"name": task.name, "metric": task.selecting_metric, "options": options}
     if task.positive_label is not None:
         described["positive_label"] = task.positive_label
     for name in ("written", "table"):

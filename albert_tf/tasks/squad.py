@@ -17,11 +17,7 @@ from absl import logging
 from albert_tf.tasks import squad_metrics
 from albert_tf.tasks.squad_answers import Answers, make_answers
 from albert_tf.tasks.squad_features import encode_questions
-from albert_tf.tasks.squad_files import (
-    Questions,
-    SquadSource,
-    held_back_articles,
-)
+from albert_tf.tasks.squad_files import Questions, SquadSource, held_back_articles
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,

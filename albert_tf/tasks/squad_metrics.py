@@ -179,9 +179,7 @@ def best_threshold(
 
 
 def calibrate_threshold(
-    gold: Gold,
-    predictions: Mapping[str, str],
-    null_scores: Mapping[str, float],
+    gold: Gold, predictions: Mapping[str, str], null_scores: Mapping[str, float]
 ) -> float:
     """Returns the null score up to which questions should be answered.
 

@@ -18,12 +18,7 @@ from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import Callback
 from albert_tf.training.context import RunContext
-from albert_tf.training.engine import (
-    helper_name,
-    is_one_of_several,
-    join_rows,
-    share,
-)
+from albert_tf.training.engine import helper_name, is_one_of_several, join_rows, share
 from albert_tf.training.examples import CALIBRATION, Split
 
 _CHANCE = 0.98

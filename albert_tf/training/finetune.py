@@ -19,7 +19,14 @@ from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.labels import class_weights
-from albert_tf.training import examples, finetune_outputs, start, teachers, vectors
+from albert_tf.training import (
+    examples,
+    finetune_outputs,
+    run_folder,
+    start,
+    teachers,
+    vectors,
+)
 from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import Strategy, helper_name, is_one_of_several
@@ -28,12 +35,6 @@ from albert_tf.training.examples import Read, RunExamples, Split
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
-from albert_tf.training.run_folder import (
-    BEST_FOLDER,
-    METRICS,
-    RunFolder,
-    open_run,
-)
 from albert_tf.training.start import Start
 from albert_tf.training.weights import WeightAverages
 
@@ -51,11 +52,11 @@ def finetune_once(
     """
     with devices(settings) as strategy:
         with read_inputs(settings, read) as inputs:
-            folder = open_run(inputs.settings, inputs.content)
+            folder = run_folder.open_run(inputs.settings, inputs.content)
             folder.origin = inputs.start.origin
             facts = {"other run in --output_dir": folder.replaces}
             if is_done(strategy, folder, folder.is_finished, facts):
-                return files.read_json(folder.join(METRICS))
+                return files.read_json(folder.join(run_folder.METRICS))
             run = _begin(inputs, folder, strategy, draw)
         return run.execute() or {}
 
@@ -98,17 +99,13 @@ def read_inputs(
             settings.layerwise_decay, begin.config, settings.layerwise_decay_rule
         )
         content = start.content_of(
-            data.digest(),
-            tokenizer,
-            begin.config,
-            begin.checkpoint,
-            settings.teacher,
+            data.digest(), tokenizer, begin.config, begin.checkpoint, settings.teacher
         )
         yield Inputs(settings, data, begin, rates, content)
 
 
 def _begin(
-    inputs: Inputs, folder: RunFolder, strategy: Strategy, draw: Draw
+    inputs: Inputs, folder: run_folder.RunFolder, strategy: Strategy, draw: Draw
 ) -> "Finetuning":
     """Builds the model with its initial weights, and its step."""
     settings, data, begin = inputs.settings, inputs.data, inputs.start
@@ -137,7 +134,7 @@ def _begin(
     averages = WeightAverages(step.model, step.optimizer)
     selection = KeepWeights(
         step.model,
-        folder.join(BEST_FOLDER),
+        folder.join(run_folder.BEST_FOLDER),
         settings.metric or task.selecting_metric,
         averages,
         patience=settings.early_stopping_patience,

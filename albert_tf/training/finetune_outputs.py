@@ -16,16 +16,10 @@ from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import BatchShape, useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
+from albert_tf.training import metrics_file
 from albert_tf.training.context import RunContext
 from albert_tf.training.evaluation import calibrated
 from albert_tf.training.examples import CALIBRATION
-from albert_tf.training.metrics_file import (
-    METRICS_FILE,
-    PAGE_FILE,
-    REPORT_FILE,
-    UNFINISHED,
-    read_metrics,
-)
 from albert_tf.training.run_folder import METRICS
 from albert_tf.training.weights import mark_trained
 
@@ -45,10 +39,10 @@ def finish(run: RunContext, shape: BatchShape) -> dict[str, Any]:
     predictor.checks_finite = False  # otherwise the run could never end
     task = calibrated(data.task, data.splits, predictor.outputs)
     predictor.task, model.task = task, saved.describe(task)
-    lines = read_metrics(run.folder.join(METRICS_FILE))
-    lines = [line for line in lines if line["split"] != UNFINISHED]
+    lines = metrics_file.read_metrics(run.folder.join(metrics_file.METRICS_FILE))
+    lines = [line for line in lines if line["split"] != metrics_file.UNFINISHED]
     log = "".join(files.to_json(line) + "\n" for line in lines)
-    contents, shown = {METRICS_FILE: log.encode()}, {}
+    contents, shown = {metrics_file.METRICS_FILE: log.encode()}, {}
     results = _results(run, shape, lines)
     for name, split in data.splits.items():
         if name in ("train", CALIBRATION):
@@ -62,14 +56,14 @@ def finish(run: RunContext, shape: BatchShape) -> dict[str, Any]:
         if split.is_labelled:
             values = predictor.metrics(examples, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
-            with drawn_if_possible(PAGE_FILE):
+            with drawn_if_possible(metrics_file.PAGE_FILE):
                 shown[name] = task.report(examples, answers, split.encoded)
             warn_of_collapse(task, examples, answers)
     text = files.to_json(results, indent=2) + "\n"
     results = json.loads(text)
     contents[METRICS] = _bytes(text)
     report = files.to_json(_report(run, results, shown))
-    contents[REPORT_FILE] = _bytes(report)
+    contents[metrics_file.REPORT_FILE] = _bytes(report)
     curves = {"metric": run.selection.metric, "best_step": _best_step(run)}
     known = {"is_finished": True, "report": json.loads(report)}
     contents |= run.draw(run.folder.path, curves=curves, **known)

@@ -22,12 +22,7 @@ import numpy as np
 from albert_tf.errors import DataError, Stopped, require
 from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.checkpoints import TrainingCheckpoints
-from albert_tf.training.engine import (
-    EvaluationStep,
-    TrainStep,
-    leave_together,
-    share,
-)
+from albert_tf.training.engine import EvaluationStep, TrainStep, leave_together, share
 from albert_tf.training.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Phase
@@ -101,10 +96,7 @@ class Loop:
     end: int
 
     def train(
-        self,
-        phase: Phase,
-        batches: Iterable[Any],
-        lines: Sequence[Mapping[str, Any]],
+        self, phase: Phase, batches: Iterable[Any], lines: Sequence[Mapping[str, Any]]
     ) -> None:
         """Trains from the restored step to the last one of a phase.
 
@@ -228,9 +220,7 @@ class Loop:
 
 
 def evaluate_batches(
-    step: EvaluationStep,
-    sources: Mapping[str, Iterable[Any]],
-    max_steps: int,
+    step: EvaluationStep, sources: Mapping[str, Iterable[Any]], max_steps: int
 ) -> dict[str, float]:
     """Returns losses and accuracies over held-out batches.
 

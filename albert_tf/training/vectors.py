@@ -105,10 +105,7 @@ def with_prompts(task: Task, stored: Mapping[str, Any]) -> Task:
 
 
 def model_arguments(
-    settings: FinetuneSettings,
-    task: EmbeddingTask,
-    train: EncodedExamples,
-    width: int,
+    settings: FinetuneSettings, task: EmbeddingTask, train: EncodedExamples, width: int
 ) -> dict[str, Any]:
     """Returns the arguments of the model that the settings determine.
 

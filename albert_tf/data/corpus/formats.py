@@ -12,17 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.errors import DataError
-from albert_tf.tables import tfds_source
+from albert_tf.tables import tfds_source, typed_rows
 from albert_tf.tables.cells import CellReader
 from albert_tf.tables.columns import BadRows, did_you_mean, find_column
 from albert_tf.tables.text_stream import TextStream, split_lines
-from albert_tf.tables.typed_rows import (
-    json_objects,
-    open_parquet,
-    parquet_rows,
-    plain_rows,
-    whole_characters,
-)
 
 # A longer line is cut at white space, so that memory stays bounded.
 MAX_LINE_BYTES = 1 << 20
@@ -241,15 +234,15 @@ def read_rows(
     path, unit = stream.path, "row"
     with contextlib.ExitStack() as stack:
         if kind == "json":
-            unit, objects = json_objects(stream, bad)
+            unit, objects = typed_rows.json_objects(stream, bad)
             rows = ((number, one.get(column)) for number, one in objects)
         elif kind == "parquet":
-            table = stack.enter_context(open_parquet(path))
+            table = stack.enter_context(typed_rows.open_parquet(path))
             names = table.schema_arrow.names
             wanted = [names[find_column(path, column, names)]]
             # Numbers stay numbers, which are not text.
-            rows = parquet_rows(table, wanted, _ROWS)
-            rows = plain_rows(f"{path}: row", rows, bad, exact=True)
+            rows = typed_rows.parquet_rows(table, wanted, _ROWS)
+            rows = typed_rows.plain_rows(f"{path}: row", rows, bad, exact=True)
             rows = ((number, row[0]) for number, row in rows)
         else:
             unit, cells = "line", CellReader(stream, bad, **layout)
@@ -262,7 +255,7 @@ def read_rows(
             elif "\0" in text:
                 reason, rule = "rows_with_nul_bytes", "text, received a NUL character"
             else:
-                text = whole_characters(text, bad.counts)
+                text = typed_rows.whole_characters(text, bad.counts)
                 yield from text_paragraphs(text, bad.counts)
                 continue
             where = f"{path}: {unit} {number}: column {column!r} (--text_column)"

@@ -43,7 +43,7 @@ def help_text(
     """Returns the help of a command.
 
     Args:
-        full: bool. Whether to list all flags, including those of libraries.
+        full: bool. Whether to list all flags, including libraries' own.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
     # The file of the verb `inspect` must not have the name of Python's module.

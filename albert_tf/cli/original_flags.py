@@ -67,7 +67,7 @@ _DO = (
 
 
 def define_original_flags() -> None:
-    """Defines the original's flags in addition to those of `FinetuneSettings`."""
+    """Defines the original's flags in addition to `FinetuneSettings`'s."""
     for alias, name in _ALIASES.items():
         define_alias(alias, name)
     for name, (harmless, instead) in _REFUSED.items():

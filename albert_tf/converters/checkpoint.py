@@ -54,8 +54,7 @@ class Tensor:
 def as_float32(array: np.ndarray, where: str) -> np.ndarray:
     """Returns a weight as float32.
 
-    Raises:
-        DataError: If it is not floating-point, or is beyond float32's range.
+    Raises `DataError` if it is not floating-point, or is beyond float32's range.
     """
     # NumPy has no class for bfloat16.
     fits = array.dtype.kind == "f" or array.dtype.name == "bfloat16"

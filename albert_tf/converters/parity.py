@@ -222,7 +222,7 @@ def run_both(
 def _comparable(
     outputs: dict[str, np.ndarray], part: Checkpoint, written: Checkpoint
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of `part` that are also those of `written`.
+    """Returns the outputs of `part` that `written` has, too.
 
     If the vectors of layers became part of the biases before them, the states between
     the layers contain them.
@@ -298,7 +298,7 @@ def outputs_of(
 
 
 def _heads(out: Any, untrained: list[str]) -> dict[str, Any]:
-    """Returns logits; those of a head that the source lacks are random and left out."""
+    """Returns logits, without the random ones of a head that the source lacks."""
     if not isinstance(out, dict):
         out = {"logits": out}
     missing = {name.split("/")[0] for name in untrained}

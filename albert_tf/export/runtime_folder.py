@@ -152,7 +152,7 @@ def _difference(
 def _batch_difference(graph: TokensGraph, run: Run) -> float:
     """Returns the largest difference between a row alone and among others.
 
-    It is not 0 where the scale of a number format is that of a whole batch.
+    It is not 0 where a number format has one scale for a whole batch.
     """
     size = min(16, graph.model.config.max_position_embeddings)
     batch = graph.random_batch(8, size, np.random.default_rng(1), full=True)

@@ -202,7 +202,7 @@ def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
 def checked_length(
     model: keras.Model, tokenizer: Tokenizer, max_seq_length: int | None
 ) -> int:
-    """Returns the maximum length of a row: the given one, or that of fine-tuning.
+    """Returns the maximum length of a row: the given one, or fine-tuning's.
 
     Raises `UsageError` if the length does not fit the model, or the tokenizer has more
     tokens than the model.

@@ -47,9 +47,8 @@ def make_signatures(
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    A model that answers questions has the signatures of
-    `questions.make_question_signatures`, a multiple choice model those of
-    `choices.make_choice_signatures`, and a token classifier those of
+    For a model that answers questions see `questions.make_question_signatures`, for
+    multiple choice `choices.make_choice_signatures`, and for a token classifier
     `tags.make_tag_signatures`; the last two also have the embeddings. All others have
     `serving_default(text)`, `pair(text, text_pair)` and
     `tokens(token_ids, lengths, segment_ids)`, which return the model's answer:

@@ -39,8 +39,8 @@ def make_requests(
 ) -> list[Request]:
     """Returns requests for every signature, with all length buckets where they matter.
 
-    `batch_sizes` are those of the requests of every length. A request is a pair of a
-    signature's name and its inputs.
+    Each length gets requests of all `batch_sizes`. A request is a pair of a signature's
+    name and its inputs.
     """
     requests = []
     for name, signature in signatures.items():

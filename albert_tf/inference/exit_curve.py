@@ -183,7 +183,7 @@ def rules_of(num_layers: int, num_labels: int, problem_type: str) -> list[ExitRu
 def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarray:
     """Returns the number of layers after which each example stops, int `[N]`.
 
-    `logits` are those of every layer, float32 `[N, L, C]`.
+    `logits` has every layer's, float32 `[N, L, C]`.
     """
     N, L, _ = logits.shape
     if rule.kind == LAYERS:

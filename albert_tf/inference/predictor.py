@@ -325,13 +325,12 @@ class Predictor(Loadable):
     ) -> Any:
         """Returns the family's answers to all examples.
 
+        Raises `DataError` if an example cannot be used, or an output is not finite.
+
         Args:
             examples: Examples of the task's family.
             encoded: `EncodedExamples` or None. The same as rows, if available.
             forward, on_batch, title: As for `outputs`.
-
-        Raises:
-            DataError: If an example cannot be used, or an output is not finite.
         """
         if encoded is None:
             encoded = self.encoded(examples)
@@ -361,13 +360,12 @@ class Predictor(Loadable):
     ) -> dict[str, np.ndarray]:
         """Returns the model's outputs for all rows.
 
+        Raises `DataError` if an output is not finite.
+
         Args:
             forward: callable or None. Runs the batches in place of the model.
             on_batch: callable. Called with the number of rows after every batch.
             title: str. Title of a progress bar; empty for none.
-
-        Raises:
-            DataError: If an output is not finite.
         """
         self.used_layers = None
         if not len(encoded.rows):

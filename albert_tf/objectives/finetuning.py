@@ -290,10 +290,8 @@ def for_task(
     """Returns the objective that a head, named in `heads.HEADS`, is fine-tuned with.
 
     The problem type of a text classifier is None for a single label. Class weights are
-    empty for all 1, smoothing is in `[0, 1)`.
-
-    Raises:
-        UsageError: If no objective fits, or its labels cannot be weighted or smoothed.
+    empty for all 1, smoothing is in `[0, 1)`. Raises `UsageError` if no objective fits,
+    or its labels cannot be weighted or smoothed.
     """
     if head == "text_classifier":
         head = problem_type or "single_label_classification"

@@ -196,7 +196,7 @@ def from_json(text: str | bytes) -> Any:
 def to_json(value: Any, **options) -> str:
     """Returns a value as JSON, in which numbers that are not finite become null.
 
-    `options` are those of `json.dumps`.
+    `options` are arguments of `json.dumps`.
     """
     try:
         return json.dumps(value, allow_nan=False, **options)

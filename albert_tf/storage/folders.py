@@ -306,7 +306,7 @@ def upload(
 
 @contextlib.contextmanager
 def adding(path: str, last: Collection[str] = ()) -> Iterator[FolderWriter]:
-    """Yields a `FolderWriter` whose files join those of a folder once all are written.
+    """Yields a `FolderWriter` whose files join a folder's once all are written.
 
     They replace files of the same name one by one, each of which is complete at any
     moment. The caller must hold a lock that every writer of this folder holds. The

@@ -48,7 +48,7 @@ def of_vectors(
 ) -> tuple[list[tuple[str, ...]], dict[str, str]]:
     """Returns the names of the classes marked 1 in each row, and all names by index.
 
-    The other arguments are those of `find_names`; `rows` stay vectors if no source
+    The other arguments are as for `find_names`; `rows` stay vectors if no source
     names the classes. Raises `DataError` for a row without one number per class.
     """
     names = tuple(given) or tuple(known.values()) or _stored_names(path, column)
@@ -77,7 +77,8 @@ def find_names(
     (in Parquet metadata, or in `dataset_info.json` next to the file), whose ids start
     at 0; `known`; `given`; a file `labels.txt` or `classes.txt` next to the data, with
     one name per line. The last two count from 1 if the ids do, that is, if there is no
-    0 and the highest id equals the number of names.
+    0 and the highest id equals the number of names. Raises `DataError` if an id has no
+    name, or it is unclear whether names count from 0 or 1.
 
     Args:
         path: File of the labels; may be empty.
@@ -88,10 +89,6 @@ def find_names(
 
     Returns:
         An empty dict if the labels are names, or ids that no source names.
-
-    Raises:
-        DataError: If an id has no name, or it is unclear whether names count from 0 or
-            1.
     """
     distinct = set(_flat(labels)) - {""}
     ids = sorted({int(label) for label in distinct} - {-1}) if are_ids(distinct) else []

@@ -220,9 +220,8 @@ def read_columns(
 ) -> Columns:
     """Reads a whole file; see `ColumnReader`, also for the other arguments.
 
-    With `on_bad_input="skip"`, rows that cannot be read are left out and counted. The
-    errors are those of `ColumnReader.portions`; a file without a usable row is one,
-    too.
+    With `on_bad_input="skip"`, rows that cannot be read are left out and counted.
+    Raises the errors of `ColumnReader.portions`, also if no row is usable.
     """
     bad = BadRows(on_bad_input)
     return next(ColumnReader(path, columns, bad=bad, **layout).portions())

@@ -64,10 +64,8 @@ class TextStream:
     def pieces(self) -> Iterator[str]:
         r"""Yields the text in pieces of about a megabyte that end at a line end.
 
-        A byte order mark is dropped. A file without a `\n` is one piece.
-
-        Raises:
-            DataError: If the file cannot be read, or is not UTF-8 text.
+        A byte order mark is dropped. A file without a `\n` is one piece. Raises
+        `DataError` if the file cannot be read, or is not UTF-8 text.
         """
         # Blocks without a line end are joined once: a file may be a single line.
         rest: list[bytes] = []

@@ -3,7 +3,7 @@
 A batch can be laid out in as few padded tokens as possible, with several of its
 examples sharing a row. Sorting a data set by length saves as much padding, but decides
 which examples meet in a batch; packing leaves the batch as it is, so that loss and
-gradients equal those of one example per row. (`data.batches.packing` plans the rows of
+gradients are as with one example per row. (`data.batches.packing` plans the rows of
 a whole data set instead, as pretraining needs them.)
 
 Legend: `U` units or `N` examples of a batch, `B` rows, `T` sequence, `K` choices, `L`
@@ -316,6 +316,7 @@ def make_training_dataset(
 
     Every epoch is a permutation that depends only on the seed and the epoch. A batch
     may hold the end of one epoch and the start of the next, so all batches are full.
+    Raises `UsageError` if the batch cannot be divided, or a row is too long.
 
     Args:
         shape: Its `parts` counts the shares of this pipeline alone.
@@ -329,9 +330,6 @@ def make_training_dataset(
         `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the rows
         of a share) except for question answering, which has `p_mask`, and for packed
         rows `pack_ids` and `position_ids`.
-
-    Raises:
-        UsageError: If the batch cannot be divided, or a row is too long.
     """
     import tensorflow as tf
 

@@ -51,11 +51,8 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     fine-tuned model. It holds `test_predictions.tsv`, for MNLI
     `test_matched_predictions.tsv` and `test_mismatched_predictions.tsv`. The
     predictions for AX are in a folder `ax`, or in MNLI's as `ax_predictions.tsv`.
-    `given` names other files or folders by part or task.
-
-    Raises:
-        UsageError: If a name in `given` is unknown.
-        DataError: If a folder or file does not exist.
+    `given` names other files or folders by part or task. Raises `UsageError` if a name
+    in `given` is unknown, and `DataError` if a folder or file does not exist.
     """
     if folder and not files.is_folder(folder):
         raise DataError(f"{folder}: expected a folder with a folder for each task")

@@ -92,7 +92,8 @@ def to_iob2(
     """Converts the tags of sentences to IOB2; tags that mark no entities are kept.
 
     An `I-` that starts an entity becomes `B-`, the reading of conlleval and so of the
-    lenient metrics.
+    lenient metrics. Raises `DataError` if some tags mark entities and others are
+    neither `O` nor of that form.
 
     Args:
         place: Returns the place of a word for messages, from the indices of its
@@ -100,10 +101,6 @@ def to_iob2(
 
     Returns:
         The tags, and a note on what was converted, which may be empty.
-
-    Raises:
-        DataError: If some tags mark entities and others are neither `O` nor of that
-            form.
     """
     sentences = [list(tags) for tags in sentences]
     used = {tag for tags in sentences for tag in tags}
@@ -167,11 +164,9 @@ def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
     An entity is correct if its words and its type are. `precision`, `recall` and `f1`
     follow conlleval, seqeval's default: `I-` after `O` or another type starts an
     entity. The values with the suffix `_strict` (scheme IOB2) do not accept such
-    entities. A ratio 0/0 is 0. The correct tags must be in IOB2.
-
-    Raises:
-        DataError: If there are no words, or the numbers of words differ.
-        UsageError: If seqeval is not installed.
+    entities. A ratio 0/0 is 0. The correct tags must be in IOB2. Raises `DataError` if
+    there are no words, or the numbers of words differ, and `UsageError` if seqeval is
+    not installed.
     """
     labels, predictions = _checked(labels, predictions)
     seqeval, strict = _seqeval()

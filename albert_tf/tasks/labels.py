@@ -60,10 +60,8 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
     """Returns the table without the rows that have no valid label.
 
     A table without labels is returned unchanged. If `on_bad_input` is "skip", rows are
-    left out and counted in `skipped`.
-
-    Raises:
-        DataError: If a row has no valid label and is not skipped, or no row has one.
+    left out and counted in `skipped`. Raises `DataError` if a row has no valid label
+    and is not skipped, or no row has one.
     """
     if table.labels is None:
         return table
@@ -90,14 +88,13 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
 def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     """Returns the kind of labels in a training table, and logs the choice.
 
+    Raises `DataError` if the labels are of two kinds, or do not fit `given`.
+
     Args:
         given: `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or `AUTO` to let the labels
             decide: lists are several labels per row; numbers, at least one of them with
             a decimal point or an exponent, are scores (in Hugging Face's
             run_classification, the column's type decides); anything else is a class.
-
-    Raises:
-        DataError: If the labels are of two kinds, or do not fit `given`.
     """
     labels = table.labels
     has_lists = any(not isinstance(label, str) for label in labels)
@@ -203,6 +200,8 @@ def match_labels(
 ) -> tuple[tuple[str, ...], str]:
     """Returns the labels of a task in the order of a model that is to predict them.
 
+    Raises `DataError` if the names differ by more than capitals, or one occurs twice.
+
     Args:
         model: The model's label names, in its order, or None.
         num_labels: Number of the model's outputs, if it has no names.
@@ -210,9 +209,6 @@ def match_labels(
     Returns:
         The names in the task's spelling and the model's order, to be used as the task's
         labels with this model; and a note for the user, or "".
-
-    Raises:
-        DataError: If the names differ by more than capitals, or one occurs twice.
     """
     model, data, task_name = tuple(model or ()), task.labels, f"task {task.name}"
     for names, where in ((model, model_name), (data, task_name)):

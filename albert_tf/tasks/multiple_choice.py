@@ -58,14 +58,12 @@ class ChoiceTask(Task):
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns one row per choice; see `task.Task`.
 
-        The steps are those of the original's `RaceProcessor` and
-        `convert_single_example`: all texts are normalized; a choice replaces every `_`
-        of its question, if the examples ask for it and there is one, and follows the
-        question otherwise; the last `max_qa_length` tokens of the two are kept, and
-        then as many tokens from the start of the context as fit.
-
-        Raises:
-            UsageError: If a length leaves no room for text.
+        The steps follow the original's `RaceProcessor` and `convert_single_example`:
+        all texts are normalized; a choice replaces every `_` of its question, if the
+        examples ask for it and there is one, and follows the question otherwise; the
+        last `max_qa_length` tokens of the two are kept, and then as many tokens from
+        the start of the context as fit. Raises `UsageError` if a length leaves no room
+        for text.
         """
         length, separators = self.options.max_seq_length, tokenizer.pair_separators
         inputs.check_max_seq_length(length, pairs=True, separators=separators)

@@ -17,6 +17,8 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the `k` largest products of each query, and where they are.
 
+    Raises `DataError` if a vector is not finite.
+
     Args:
         queries: float32 `[Q, E]`.
         vectors: float32 `[N, E]`, which may be mapped from a file: it is read in
@@ -27,9 +29,6 @@ def nearest(
     Returns:
         Products float32 `[Q, k]`, the largest first, and int64 indices `[Q, k]`. Of
         equal products, the one with the lower index comes first.
-
-    Raises:
-        DataError: If a vector is not finite.
     """
     queries = of_length_1(queries) if cosine else queries
     k = min(k, len(vectors))

@@ -42,7 +42,7 @@ def collect_outputs(
     """Returns the outputs of a model for all rows; see `task.Task` for their form.
 
     Args:
-        forward: Maps a batch, whose keys are those of `input_ranks`, to the outputs of
+        forward: Maps a batch, with the keys of `input_ranks`, to the outputs of
             the model.
         encoded: `R` rows.
         shape: Without packing.

@@ -38,15 +38,14 @@ def describe(task: Task) -> dict[str, Any]:
 def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> Task:
     """Returns the task that a model was fine-tuned on, with the model's labels.
 
+    Raises `UsageError` if the task has another head, and `DataError` if the model's
+    record of its task is damaged.
+
     Args:
         model: keras.Model. Its `task`, `labels` and `max_seq_length` are used if
             present.
         problem_type: Meaning of its logits.
         name: Name of another task to use the model for; it must have the same head.
-
-    Raises:
-        UsageError: If the task has another head.
-        DataError: If the model's record of its task is damaged.
     """
     saved = getattr(model, "task", None) or {}
     try:

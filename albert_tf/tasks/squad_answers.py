@@ -89,15 +89,14 @@ def make_answers(
 ) -> Answers:
     """Returns the answers to questions.
 
+    Raises `DataError` if an output is not finite, and `UsageError` if questions were
+    left out of the rows.
+
     Args:
         questions: Of SQuAD 1.1 or 2.0, depending on `unanswerable`.
         encoded: From `encode_questions`.
         outputs: Outputs of a model for all rows (see `task.Task`), with 2 logits or
             from the beam head.
-
-    Raises:
-        DataError: If an output is not finite.
-        UsageError: If questions were left out of the rows.
     """
     for name, values in outputs.items():
         require(

@@ -98,16 +98,13 @@ def encode_questions(
 
     The target of a window is the answer if the window contains it whole, and otherwise
     `[CLS]` at both ends with `is_impossible` 1, in SQuAD 1.1 too. In evaluation the
-    first correct answer is the target of the loss.
+    first correct answer is the target of the loss. Raises `DataError` if a question
+    cannot be trained on and `on_bad_input` is "stop", or if none can, and `UsageError`
+    if the sizes leave no room for a text.
 
     Returns:
         `EncodedExamples` with `detail: Windows`. Questions that cannot be trained on
         have no rows if `on_bad_input` is "skip".
-
-    Raises:
-        DataError: If a question cannot be trained on and `on_bad_input` is "stop", or
-            if none can.
-        UsageError: If the sizes leave no room for a text.
     """
     special = 2 + tokenizer.pair_separators
     check_options(options, special)

@@ -52,12 +52,11 @@ def f1_score(gold: str, prediction: str, both_empty: float = 1.0) -> float:
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
     """Returns the scores of SQuAD 1.1, `exact_match` and `f1`.
 
+    Raises `DataError` if there are no questions, or one has no correct answer.
+
     Args:
         gold: The correct answers to each question, by id.
         predictions: The predicted answer by id; a missing one scores 0.
-
-    Raises:
-        DataError: If there are no questions, or one has no correct answer.
     """
     exact, f1 = raw_scores(gold, predictions, unanswerable=False)
     return {
@@ -74,6 +73,8 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """Returns the scores of SQuAD 2.0.
 
+    Raises `DataError` if no question has a prediction.
+
     Args:
         gold: The correct answers to each question, by id; [] = there is none.
         predictions: The predicted answer by id, "" = none. Questions without prediction
@@ -86,9 +87,6 @@ def evaluate_v2(
         dict with `exact`, `f1`, `total`; the same for questions with an answer
         (`HasAns_*`) and without (`NoAns_*`), if there are any; with null scores also
         `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
-
-    Raises:
-        DataError: If no question has a prediction.
     """
     exact, f1 = raw_scores(gold, predictions, unanswerable=True)
     answerable = {name: bool(gold[name]) for name in exact}
@@ -120,10 +118,8 @@ def raw_scores(
 
     Each is the maximum over the correct answers (see `evaluate_v1` for the arguments).
     In SQuAD 2.0 (`unanswerable`), answers without words are ignored, and a question
-    with no other answer has the answer "".
-
-    Raises:
-        DataError: If there is nothing to score.
+    with no other answer has the answer "". Raises `DataError` if there is nothing to
+    score.
     """
     exact, f1 = {}, {}
     for name, answers in gold.items():
@@ -186,15 +182,13 @@ def calibrate_threshold(
     Use it on questions that are neither trained on nor reported: the best threshold of
     the reported questions themselves is optimistic. The result is the middle between
     the highest null score that is answered and the lowest that is not; questions of
-    equal null score are never separated.
+    equal null score are never separated. Raises `DataError` if no question has a
+    prediction and a null score.
 
     Args:
         gold: See `evaluate_v2`.
         predictions: The best answer to each question, by id, regardless of its null
             score.
-
-    Raises:
-        DataError: If no question has a prediction and a null score.
     """
     gold = {n: a for n, a in gold.items() if n in predictions and n in null_scores}
     message = "expected questions to choose the threshold on, received none"

@@ -51,9 +51,8 @@ class TaggingTask(Task):
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns rows `[CLS] words [SEP]`; see `task.Task` and `encode_words`.
 
-        Raises:
-            UsageError: If the length leaves no room for text.
-            DataError: If a tag is not one of the task's.
+        Raises `UsageError` if the length leaves no room for text, and `DataError` if a
+        tag is not one of the task's.
         """
         inputs.check_max_seq_length(self.options.max_seq_length, pairs=False)
         encoded = encode_words(examples.tokens, tokenizer, self.options.max_seq_length)
@@ -199,15 +198,13 @@ def with_labels(
     """Returns the task with the tags of its data, unless it has tags.
 
     The tags are sorted, `O` first. Tags that occur only in other splits are added, with
-    a warning, because the model cannot learn to predict them.
+    a warning, because the model cannot learn to predict them. Raises `DataError` if
+    there is only one tag, or the tags are class ids, and `UsageError` if there are
+    suspiciously many, or if some of the task's tags mark entities and others are of
+    another form.
 
     Args:
         many_labels: Whether to accept more than 300 tags.
-
-    Raises:
-        DataError: If there is only one tag, or the tags are class ids.
-        UsageError: If there are suspiciously many, or if some of the task's tags mark
-            entities and others are of another form.
     """
     if task.labels:
         odd = iob.of_no_scheme(task.labels)

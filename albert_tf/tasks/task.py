@@ -139,9 +139,8 @@ class FileSource:
     def read(self, folder: str) -> Any:
         """Returns the examples of the split, from the data folder.
 
-        Raises:
-            UsageError: If no folder is given.
-            DataError: If the data is missing or malformed.
+        Raises `UsageError` if no folder is given, and `DataError` if the data is
+        missing or malformed.
         """
         if not folder:
             message = f"data_dir must be the folder of {self.names[0]}"

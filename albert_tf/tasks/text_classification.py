@@ -121,9 +121,8 @@ class TextTask(Task):
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` for every example.
 
-        Raises:
-            DataError: If a label is missing, unknown or not a score.
-            UsageError: If the task has pairs of texts and the examples do not.
+        Raises `DataError` if a label is missing, unknown or not a score, and
+        `UsageError` if the task has pairs of texts and the examples do not.
         """
         require(
             examples.text_pairs is not None or not self.has_pairs,
@@ -340,16 +339,15 @@ def with_labels(
 ) -> Task:
     """Returns the task with the labels of its training table, unless it has labels.
 
+    Raises `DataError` if the table has empty labels or fewer than two, and `UsageError`
+    if there are suspiciously many labels.
+
     Args:
         many_labels: Whether to accept labels that look like another column's content:
             more than 50 of them, or a different one in every row.
         problem_type: Kind of the labels; by default the labels decide, see
             `labels.choose_problem_type`.
         on_bad_input: With "skip", rows without a label are ignored.
-
-    Raises:
-        DataError: If the table has empty labels or fewer than two.
-        UsageError: If there are suspiciously many labels.
     """
     if on_bad_input == "skip":
         train = train.select([i for i, label in enumerate(train.labels) if label != ""])

@@ -257,10 +257,8 @@ class TableSource(FileSource):
         They are sorted by `id_column` if it holds whole numbers, because TFDS stores
         them shuffled. The label -1 marks rows without a label: such rows are left out
         and counted, unless all rows have it. A score may be -1, so among scores it
-        marks missing labels only if all rows have it.
-
-        Raises:
-            DataError: If a feature is missing, or the names of the classes differ.
+        marks missing labels only if all rows have it. Raises `DataError` if a feature
+        is missing, or the names of the classes differ.
         """
         settings = self.features or self.columns
         wanted = settings.columns()
@@ -316,14 +314,13 @@ def _make_table(
 ) -> TextTable:
     """Makes a table from columns that were read.
 
+    Raises `DataError` if a row cannot be used, or no row is left.
+
     Args:
         columns: Labels may be missing.
         wanted: Names of the columns by role; see `TextFileSettings.columns`.
         known: Ids of earlier portions, which must not occur again.
         first: Index of the first row, used if there is no column of ids.
-
-    Raises:
-        DataError: If a row cannot be used, or no row is left.
     """
     bad, known, rows = BadRows(on_bad_input), known or Ids(), range(len(columns))
     bad.counts.update(columns.skipped)

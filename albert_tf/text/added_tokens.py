@@ -160,15 +160,14 @@ def read(folder: str) -> list[dict[str, Any]]:
 def check_steps(folder: str, vocabulary: str) -> bool | None:
     """Checks that the tokenizer of a folder takes the same steps in transformers.
 
+    Raises `DataError` if a file of the folder asks for other steps.
+
     Args:
         vocabulary: `file_name` of the tokenizer's class.
 
     Returns:
         Whether byte-level BPE puts a space before each text; None if only the
         vocabulary file can tell.
-
-    Raises:
-        DataError: If a file of the folder asks for other steps.
     """
     path = files.join(folder, "tokenizer_config.json")
     config = _object(path)

@@ -52,7 +52,7 @@ class ByteBPETokenizer(Tokenizer):
         model: Path of a `tokenizer.json` or (with `merges`) of a `vocab.json`, or the
             bytes of a `tokenizer.json`.
         merges: Path of the `merges.txt` that belongs to a `vocab.json`.
-        added_tokens: sequence of dict. Tokens to add to those of the file.
+        added_tokens: sequence of dict. Tokens to add to the file's.
         add_prefix_space: bool or None. Whether a space is put before each text.
             Default: the value in the `tokenizer.json`, which cannot be changed, else
             False.
@@ -206,13 +206,11 @@ def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
     """Returns the library's tokenizer for the content of a `tokenizer.json`.
 
     Special tokens with a role (`ROLES`) that are written in a text are plain text.
+    Raises `DataError` if it is not a byte-level BPE, contradicts the files next to it,
+    or has steps that could take unbounded time or memory.
 
     Args:
         add_prefix_space: Value that the files next to it state, or None.
-
-    Raises:
-        DataError: If it is not a byte-level BPE, contradicts the files next to it, or
-            has steps that could take unbounded time or memory.
     """
     import tokenizers
 
@@ -300,8 +298,7 @@ def _join_vocabulary(
 def _graph_tables(tokenizer) -> dict:
     """Returns the arguments of `GraphByteBPE`.
 
-    Raises:
-        UsageError: If `GraphByteBPE` cannot produce the same ids as this tokenizer.
+    Raises `UsageError` if `GraphByteBPE` cannot produce the same ids as this tokenizer.
     """
     kinds = json.loads(tokenizer.to_str())
     model, words = kinds["model"], kinds["pre_tokenizer"] or {}

@@ -92,14 +92,13 @@ def encode_texts(
 ) -> EncodedTexts:
     """Tokenizes and truncates texts, and adds the special tokens.
 
+    Raises `UsageError` if `max_seq_length` leaves no room for text, or the two
+    sequences differ in length.
+
     Args:
         text_pairs: The second texts, one per text, or None. If a second text has no
             tokens, its row has one text.
         max_seq_length: Maximum length of a row, special tokens included.
-
-    Raises:
-        UsageError: If `max_seq_length` leaves no room for text, or the two sequences
-            differ in length.
     """
     separators = tokenizer.pair_separators
     is_pair = text_pairs is not None
@@ -175,15 +174,14 @@ def encode_masked(
 ) -> list[int]:
     """Returns the token ids of a text with masks, special tokens included.
 
+    Raises `UsageError` if the text contains no mask or is too long.
+
     Args:
         text: `[MASK]` in it stands for the tokenizer's mask token, whatever its name in
             the vocabulary.
         longest: Maximum number of tokens. The text is not truncated, because that could
             remove a mask, or the context that determines its token.
         limit: Origin of `longest`, for messages.
-
-    Raises:
-        UsageError: If the text contains no mask or is too long.
     """
     text = to_unicode(text)
     ids = [tokenizer.cls_id, *tokenizer.encode_masked(text), tokenizer.sep_id]

@@ -1,6 +1,6 @@
 """Turns texts into model inputs with TensorFlow operations.
 
-The result equals that of `inputs`; these functions run inside a SavedModel that accepts
+The result equals `inputs`'s; these functions run inside a SavedModel that accepts
 strings.
 
 Legend: `B` batch, `T` sequence.

@@ -1,6 +1,6 @@
 """Aligns each token with the raw text, as TensorFlow operations.
 
-The result equals that of `offsets`; these functions run inside a SavedModel.
+The result equals `offsets`'s; these functions run inside a SavedModel.
 
 Legend: `B` strings, `n` characters of all raw texts, `k` of them that are kept, `m`
 characters after normalization, `P` pieces.

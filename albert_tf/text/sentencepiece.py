@@ -261,10 +261,8 @@ def check(model: bytes, name: str) -> None:
 
     SentencePiece up to 0.2.1 and TensorFlow Text trust a model: a very long piece, or a
     character map that points beyond its end, crashes the process, and thus a server.
-
-    Raises:
-        DataError: If the model is damaged, a piece or score is invalid, or a character
-            map leaves its bounds.
+    Raises `DataError` if the model is damaged, a piece or score is invalid, or a
+    character map leaves its bounds.
     """
     try:
         _check(model)
@@ -321,7 +319,7 @@ def _text(value: str | bytes) -> str:
 def _check_charsmap(charsmap: bytes) -> None:
     """Follows every path through the double array of a character map.
 
-    The format is that of Darts-clone: a unit has a label, an offset to its children,
+    The format is Darts-clone's: a unit has a label, an offset to its children,
     and a bit that says whether a rule ends there; the rule's value is the offset of its
     replacement, which ends in NUL.
     """

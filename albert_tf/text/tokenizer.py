@@ -193,7 +193,8 @@ class Tokenizer(abc.ABC):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the ids of a text, and the span of characters each comes from.
 
-        The time is linear in the length of the text.
+        The time is linear in the length of the text. Raises `UsageError` if added
+        tokens are matched only after the text is normalized.
 
         Returns:
             Three int32 arrays of one length: `ids`, the same as `encode(text)`;
@@ -204,9 +205,6 @@ class Tokenizer(abc.ABC):
             each contain part of one character all span that character. If the text is
             bytes or contains lone surrogates, positions refer to
             `normalization.to_unicode(text)`.
-
-        Raises:
-            UsageError: If added tokens are matched only after the text is normalized.
         """
         text = to_unicode(text)
         if self._added is None:
@@ -306,8 +304,7 @@ class Tokenizer(abc.ABC):
     def graph(self):
         """The `tf.Module` that tokenizes in the graph; attach it to exported models.
 
-        Raises:
-            UsageError: If this tokenizer cannot be expressed in the graph.
+        Raises `UsageError` if this tokenizer cannot be expressed in the graph.
         """
 
     @property
@@ -315,8 +312,7 @@ class Tokenizer(abc.ABC):
     def graph_offsets(self):
         """The callable that turns strings `[B]` into `TokensWithOffsets` in the graph.
 
-        Raises:
-            UsageError: If this tokenizer cannot be expressed in the graph.
+        Raises `UsageError` if this tokenizer cannot be expressed in the graph.
         """
 
     def _check_plain(self) -> None:
@@ -327,12 +323,11 @@ class Tokenizer(abc.ABC):
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of ids; SentencePiece's unknown piece becomes `" ⁇ "`.
 
+        Raises `UsageError` if an id is not in `[0, V)`.
+
         Args:
             ids: Iterable of int.
             skip_special: bool. Whether to omit special tokens instead of naming them.
-
-        Raises:
-            UsageError: If an id is not in `[0, V)`.
         """
         parts, run = [], []
         for i in map(int, ids):
@@ -355,8 +350,7 @@ class Tokenizer(abc.ABC):
     def id_to_token(self, token_id: int) -> str:
         """Returns the token of an id.
 
-        Raises:
-            UsageError: If the id is not in `[0, V)`.
+        Raises `UsageError` if the id is not in `[0, V)`.
         """
         last = self.vocab_size - 1
         require(0 <= token_id <= last, f"token id: expected 0 to {last}", token_id)

@@ -104,7 +104,7 @@ class GraphBase(tf.Module):
     def tokenize_masked(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns ids for strings in which `[MASK]` marks masked tokens.
 
-        The ids are the same as those of `Tokenizer.encode_masked`. `texts` are strings
+        The ids equal `Tokenizer.encode_masked`'s. `texts` are strings
         `[B]` of any bytes; the ids are ragged int32 `[B, None]`.
         """
         texts = tf.strings.regex_replace(as_utf8(texts), _exactly(MASK), self._mask)

@@ -54,7 +54,9 @@ def train_tokenizer(
     """Trains a tokenizer and writes its file.
 
     The text is normalized in the same way as by the tokenizer itself. The same
-    sentences, options and seed give the same bytes on any machine.
+    sentences, options and seed give the same bytes on any machine. Raises `UsageError`
+    if an option is invalid, or the file exists, and `DataError` if the text is empty or
+    too small for the vocabulary.
 
     Args:
         sentences: Iterable of str. The training text, read once.
@@ -78,10 +80,6 @@ def train_tokenizer(
 
     Returns:
         bytes. Content of the file.
-
-    Raises:
-        UsageError: If an option is invalid, or the file exists.
-        DataError: If the text is empty or too small for the vocabulary.
     """
     _check(model_type, vocab_size, character_coverage, input_sentence_size, seed)
     options_to = ""

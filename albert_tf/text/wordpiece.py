@@ -49,7 +49,7 @@ class WordPieceTokenizer(Tokenizer):
         tokenize_chinese_chars: bool or None. Whether each ideograph is a word. Default:
             the value in the `tokenizer.json`, else True.
         added_tokens: sequence of dict or None. Tokens that are found in text before it
-            is tokenized. Default: those of the `tokenizer.json`.
+            is tokenized. Default: as in the `tokenizer.json`.
 
     Attributes:
         vocab_size: int. V.
@@ -360,7 +360,7 @@ def train(
     """Trains a WordPiece vocabulary and returns its `vocab.txt`.
 
     `coverage` is the fraction of the characters in the text that get a token; words
-    with another character are left out. `options` are those of `WordPieceTokenizer`.
+    with another character are left out. `options` are `WordPieceTokenizer`'s arguments.
     Raises `UsageError` if `vocab_size` cannot hold all characters.
     """
     import tokenizers

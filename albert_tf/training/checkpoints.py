@@ -279,9 +279,8 @@ class TrainingCheckpoints:
     def restore(self, folder: str | os.PathLike) -> int | None:
         """Restores the latest intact checkpoint, if any, and returns its step.
 
-        Raises:
-            DataError: If all checkpoints are damaged, or the latest belongs to another
-                model.
+        Raises `DataError` if all checkpoints are damaged, or the latest belongs to
+        another model.
         """
         checkpoints = find_checkpoints(folder)
         seed = int(self._seed.numpy())

@@ -115,14 +115,13 @@ Read = tuple[FinetuneSettings, Task, dict[str, Any]]
 def read_task(settings: FinetuneSettings) -> Read:
     """Reads the examples of a run.
 
+    Raises `DataError` if a file is missing or malformed, and `UsageError` if the
+    settings do not fit the task.
+
     Returns:
         The settings, with the share of training examples held back as dev examples; the
         task, with its labels; and the examples by split. Examples held back to choose a
         threshold are the split "calibration".
-
-    Raises:
-        DataError: If a file is missing or malformed.
-        UsageError: If the settings do not fit the task.
     """
     teacher = find_teacher(settings)
     alone = teacher if settings.teacher_weight == 1 else None

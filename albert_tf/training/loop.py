@@ -225,10 +225,8 @@ def evaluate_batches(
     """Returns losses and accuracies over held-out batches.
 
     Each source, with a name or "", has distributed batches, of which at most
-    `max_steps` are read (0 for all). A named source adds `source_<name>_loss`.
-
-    Raises:
-        DataError: If there is no batch.
+    `max_steps` are read (0 for all). A named source adds `source_<name>_loss`. Raises
+    `DataError` if there is no batch.
     """
     totals: dict[str, float] = {}
     losses = {}

@@ -54,7 +54,9 @@ def evaluate_records(
     """Evaluates a model as an evaluation of a pretraining run does.
 
     Masks follow from the seed and differ between examples. Settings that are not given
-    come from the run of the model, or else from the defaults of a new run.
+    come from the run of the model, or else from the defaults of a new run. Raises
+    `UsageError` if model, records and arguments do not fit together, and `DataError` if
+    the files are damaged.
 
     Args:
         path: str or path. A run of `pretrain`, or a model with its heads in any format.
@@ -67,10 +69,6 @@ def evaluate_records(
         dict, ready for JSON: the metrics, under the names that runs log, and the
         settings that decide them. `learned` and `labels` say what pair labels mean to
         the head, and in these records.
-
-    Raises:
-        UsageError: If model, records and arguments do not fit together.
-        DataError: If the files are damaged.
     """
     path = os.fspath(path)
     paths = pretrain_inputs.card_paths(shards.find_shards(eval_file))

@@ -100,11 +100,8 @@ def load_run_tokenizer(
 
     Training never tokenizes, so a wrong option would only show when the model is used.
     Options of the settings apply where no card has any. The initial checkpoint's
-    tokenizer is used if the settings name none.
-
-    Raises:
-        UsageError: If settings and cards contradict each other.
-        DataError: If the file is not a tokenizer.
+    tokenizer is used if the settings name none. Raises `UsageError` if settings and
+    cards contradict each other, and `DataError` if the file is not a tokenizer.
     """
     names = ("do_lower_case", "keep_accents")
     values = {name: getattr(settings, name) for name in names}

@@ -54,9 +54,8 @@ Observers = tuple[loop.Evaluate | None, list[Callback]]
 def devices(settings: TrainingSettings) -> Iterator[Strategy]:
     """Makes the strategy of a run, and compares the commands of all workers.
 
-    Raises:
-        UsageError: If the devices do not exist, or Keras runs on another backend.
-        DataError: If the workers differ, or one of them ends.
+    Raises `UsageError` if the devices do not exist, or Keras runs on another backend,
+    and `DataError` if the workers differ, or one of them ends.
     """
     engine = keras.backend.backend()
     need = f"--backend={settings.backend}: Keras was started with KERAS_BACKEND"

@@ -426,11 +426,9 @@ def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolde
     """Opens the folder of a run, to begin or continue it; changes nothing.
 
     The folder replaces a run in it that is another one, or damaged, if the resolved
-    settings allow it.
-
-    Raises:
-        UsageError: If it holds another run that may not be replaced.
-        DataError: If the run in it is finished but damaged, and may not be replaced.
+    settings allow it. Raises `UsageError` if it holds another run that may not be
+    replaced, and `DataError` if the run in it is finished but damaged, and may not be
+    replaced.
     """
     try:
         run = RunFolder(settings)

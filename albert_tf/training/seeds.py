@@ -43,6 +43,9 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tunes as the settings say: once, or with several seeds.
 
+    Raises `UsageError` if a setting is invalid, or the folder cannot be used, and
+    `DataError` if the data is invalid, or training diverges or collapses.
+
     Args:
         read: callable or None. Result of `examples.read_ahead`, if it has been called,
             for a folder that `run_folder.prepared` has checked.
@@ -51,10 +54,6 @@ def finetune(
     Returns:
         The content of `metrics.json`; with several runs, the best run's, with `trials`:
         the median of the metric, its spread, and every run.
-
-    Raises:
-        UsageError: If a setting is invalid, or the folder cannot be used.
-        DataError: If the data is invalid, or training diverges or collapses.
     """
     if read is None:
         settings = prepared(settings)

@@ -331,11 +331,8 @@ class TrainingSettings:
         """Returns the config that `preset` or `albert_config_file` names.
 
         If a preset counts positions from its own padding id, as RoBERTa's does, they
-        are counted from the tokenizer's `pad_id`.
-
-        Raises:
-            UsageError: If there is no such preset.
-            DataError: If the file is not a config.
+        are counted from the tokenizer's `pad_id`. Raises `UsageError` if there is no
+        such preset, and `DataError` if the file is not a config.
         """
         if not self.preset:
             return AlbertConfig.from_json(self.albert_config_file)

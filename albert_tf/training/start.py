@@ -232,12 +232,9 @@ def make_pretrainer(
 def open_start(settings: FinetuneSettings) -> Iterator[Start]:
     """Opens the initial weights inside a `with` statement.
 
-    The config of the settings is used if the weights have none.
-
-    Raises:
-        UsageError: If the tokenizer does not belong to the weights, or is too large, or
-            the config describes another model.
-        DataError: If the files are damaged.
+    The config of the settings is used if the weights have none. Raises `UsageError` if
+    the tokenizer does not belong to the weights, or is too large, or the config
+    describes another model, and `DataError` if the files are damaged.
     """
     if settings.from_scratch:
         yield Start(settings, None)

@@ -17,7 +17,7 @@ _DISTRIBUTIONS = ("inverse", "reversed", "uniform")
 class CreateSettings(CorpusSettings):
     """One run of `create_pretraining_data`.
 
-    Names and defaults are those of the original script, except for
+    Names and defaults follow the original script, except for
     `max_predictions_per_seq` and `dupe_factor`.
 
     Attributes:

@@ -95,10 +95,8 @@ def create_strategy(
     workers can only be set up before the first operation. With `"tpu"`, all TPU chips
     of all hosts are used, each of which runs the same command; `tpu_name` must be
     `"local"`. The worker timeout, in seconds, applies to all runs of several processes.
-
-    Raises:
-        UsageError: If the devices do not exist.
-        DataError: If no TPU answers, or a worker does not.
+    Raises `UsageError` if the devices do not exist, and `DataError` if no TPU answers,
+    or a worker does not.
     """
     _leave_to_jax()
     if distribution == "one_device":
@@ -165,7 +163,7 @@ def compilation_cache(asked: str, usual: str) -> Iterator[None]:
 
     Args:
         asked: str. Folder, `"none"` for no cache, or empty.
-        usual: str. The folder beside the run.
+        usual: str. The folder next to the run.
     """
     before = jax.config.jax_compilation_cache_dir
     path = None if asked == "none" else asked or before or usual

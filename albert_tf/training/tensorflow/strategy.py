@@ -39,7 +39,9 @@ def create_strategy(
     """Creates the `tf.distribute` strategy of a run.
 
     Call it before anything else in TensorFlow: several CPU devices and the connections
-    between workers can only be set up before the first operation.
+    between workers can only be set up before the first operation. Raises `UsageError`
+    if the devices do not exist, or are a pod that is not allowed, and `DataError` if no
+    TPU answers, or a worker does not.
 
     Args:
         distribution: str. `"one_device"`: the first GPU, or the CPU. `"mirrored"`: all
@@ -53,10 +55,6 @@ def create_strategy(
         worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
             workers; 0: no limit.
         allow_tpu_pod: bool. With `"tpu"`: whether it may have several hosts.
-
-    Raises:
-        UsageError: If the devices do not exist, or are a pod that is not allowed.
-        DataError: If no TPU answers, or a worker does not.
     """
     if distribution == "one_device":
         gpu = tf.config.list_physical_devices("GPU")

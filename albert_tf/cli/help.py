@@ -40,11 +40,7 @@ _PLACES = {
 def help_text(
     main: Callable[..., None], program: str, full: bool, arguments: str = ""
 ) -> str:
-    """Returns the help of a command.
-
-    Args:
-        full: bool. Whether to list all flags, including libraries' own.
-    """
+    """Returns the help of a command."""
     documentation = (main.__globals__.get("__doc__") or "").strip()
     # The file of the verb `inspect` must not have the name of Python's module.
     verb = os.path.splitext(os.path.basename(program))[0].removesuffix("_model")

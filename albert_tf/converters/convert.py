@@ -52,10 +52,8 @@ def convert_checkpoint(
         source_format: str or None. Format of the source if it holds several.
         tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has none;
             one that differs from the source's is rejected.
-        do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the
+        do_lower_case, keep_accents: bool or None. Options of the tokenizer, if the
             source does not say.
-        keep_accents: bool or None. Whether the tokenizer keeps accents, if the source
-            does not say.
         ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
             both sides, `"peer"` also runs the peer library of each side.

@@ -178,7 +178,6 @@ def fold(
 
     Args:
         config: `AlbertConfig`. From `folded_config`.
-        shared_layer: int or None. As in the settings.
     """
     ours, table = checkpoint.tensors, checkpoint.config.layer_table()
     tensors = {name: ours[name] for name in ours if not _IN_BLOCK.fullmatch(name)}

@@ -128,8 +128,7 @@ def choose_tokenizer(
         checkpoint: `Checkpoint`. Its own tokenizer is the default.
         tokenizer: `Tokenizer`, path or None. A path is loaded with the options of the
             checkpoint.
-        do_lower_case: bool or None. Option to set if the checkpoint does not have it.
-        keep_accents: bool or None. The same.
+        do_lower_case, keep_accents: bool or None. Set if the checkpoint lacks them.
     """
     stored = checkpoint.tokenizer_options
     recorded = {name: stored[name] for name in load.OPTIONS if name in stored}

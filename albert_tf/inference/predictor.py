@@ -326,11 +326,6 @@ class Predictor(Loadable):
         """Returns the family's answers to all examples.
 
         Raises `DataError` if an example cannot be used, or an output is not finite.
-
-        Args:
-            examples: Examples of the task's family.
-            encoded: `EncodedExamples` or None. The same as rows, if available.
-            forward, on_batch, title: As for `outputs`.
         """
         if encoded is None:
             encoded = self.encoded(examples)
@@ -363,9 +358,7 @@ class Predictor(Loadable):
         Raises `DataError` if an output is not finite.
 
         Args:
-            forward: callable or None. Runs the batches in place of the model.
             on_batch: callable. Called with the number of rows after every batch.
-            title: str. Title of a progress bar; empty for none.
         """
         self.used_layers = None
         if not len(encoded.rows):
@@ -401,9 +394,6 @@ def find_task(
     `UsageError` if the files do not contain a fine-tuned model, or it is not one for
     the task, or rows of that length are impossible, and `DataError` if the files are
     missing or damaged.
-
-    Args:
-        name: str. Name of another task to use the model for.
     """
     with open_checkpoint(path) as checkpoint:
         head = choose_head(checkpoint, _HEADS)

@@ -103,7 +103,6 @@ def build_index(
         open_corpus: callable. Returns the texts of the corpus.
         settings: dict. Settings that determine the corpus, ready for JSON.
         vectors: str. File that `embed` wrote for this corpus, instead of new vectors.
-        overwrite: bool. Whether to replace the index of another model or corpus.
     """
     make_folder(folder)
     model, path = model_digest(work.model, work.layers), os.path.join(folder, _RECORD)

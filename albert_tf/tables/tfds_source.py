@@ -55,7 +55,6 @@ def read_tfds(
     Args:
         name: `tfds:set` or `tfds:set/config`, each also with `:version`; the prefix is
             optional.
-        data_dir, download: See `prepared_folder`.
     """
     path = prepared_folder(name, data_dir, download)
     with opened(name, path, split) as (names, rows):
@@ -104,7 +103,6 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
     Args:
         data_dir: Folder of prepared sets. None: TFDS's own (`TFDS_DATA_DIR`, or
             `~/tensorflow_datasets`).
-        download: Whether to download and prepare a missing set.
     """
     try:
         import tensorflow_datasets as tfds

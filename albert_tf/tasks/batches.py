@@ -321,9 +321,7 @@ def make_training_dataset(
     Args:
         shape: Its `parts` counts the shares of this pipeline alone.
         batch_size: `U` of the whole batch.
-        start_step: Number of batches to skip.
         num_pipelines: Number of input pipelines that share each batch.
-        pipeline: Index of this pipeline.
 
     Returns:
         Data set of dicts of tensors, keyed by the names of `features`: `token_ids`,

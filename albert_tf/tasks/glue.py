@@ -111,7 +111,6 @@ def _splits(
         label: Column of the label. The original uses the last one, so that files of
             MNLI with 12 and with 16 columns can be read.
         splits: Names of the files; test files have no labels.
-        short_rows: See `reader.ColumnReader`; with and without labels.
     """
     # "-" stands where the annotators did not agree.
     labels = {"label_column": label, "skip_label": "-"}

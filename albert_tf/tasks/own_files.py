@@ -96,7 +96,6 @@ def labelled_task(
 
     Args:
         examples: Examples by the name of the split, which must include "train".
-        paths: Files of the examples by the name of the split, if they are from files.
         like: A task whose labels the examples have, if the training examples need none.
 
     Returns:

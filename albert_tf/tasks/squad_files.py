@@ -144,7 +144,6 @@ def read_questions(
     Raises `DataError` if the file is not in this format.
 
     Args:
-        unanswerable: Whether questions may have no answer (SQuAD 2.0).
         training: Whether the questions are to be trained on: then each needs exactly
             one answer, at its place in the text, or must be impossible.
         on_bad_input: "stop" raises an error at an unusable question, "skip" leaves it

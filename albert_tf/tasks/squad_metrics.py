@@ -186,7 +186,6 @@ def calibrate_threshold(
     prediction and a null score.
 
     Args:
-        gold: See `evaluate_v2`.
         predictions: The best answer to each question, by id, regardless of its null
             score.
     """

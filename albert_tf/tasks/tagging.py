@@ -170,10 +170,8 @@ def tagging_task(
     entities are scored word by word, and accuracy selects.
 
     Args:
-        name: "table" for the user's own data.
         labels: The `C` tags in the order of the class indices, or empty if the training
             data defines them (see `with_labels`).
-        splits: `FileSource` of `TaggedExamples` by name of the split.
     """
     names = iob.standard_names(labels)
     labels = [names.get(label, label) for label in labels]

@@ -135,7 +135,6 @@ def open_tagged(
     Args:
         path: `.jsonl`, `.json` and `.parquet` have a row per sentence, all other files
             a line per word.
-        settings: Columns of JSON lines and Parquet.
         labelled: Whether tags are required. If not, the first portion decides whether
             there are any.
         on_bad_input: "stop" raises an error at an unusable sentence, "skip" leaves it

@@ -184,8 +184,6 @@ def open_table(
     Args:
         labelled: Whether to read the labels, if there is a column of them; not with
             `BLANK`, since an empty row has none.
-        short_rows: See `reader.ColumnReader`.
-        on_bad_input: How to handle an unusable row; see `BadRows`.
 
     Raises:
         UsageError: When reading, if the delimiter is not one character, or pyarrow is

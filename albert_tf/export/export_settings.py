@@ -40,10 +40,8 @@ _OF_SAVED_MODELS = (
 def check_packages(format: str) -> None:
     """Raises `UsageError` if a package that a runtime needs is not installed."""
     for package in PACKAGES[format]:
-        require(
-            importlib.util.find_spec(package),
-            f"format: {format} needs {package}; pip install 'albert_tf[{format}]'",
-        )
+        need = f"format: {format} needs {package}; pip install 'albert_tf[{format}]'"
+        require(importlib.util.find_spec(package), need)
 
 
 def check_quantization(format: str, quantization: str) -> None:

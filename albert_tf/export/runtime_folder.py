@@ -140,12 +140,11 @@ def _difference(
                 error = np.abs(got[name] - values).max() / max(1.0, values.std())
                 worst = float(np.maximum(worst, error))  # keeps NaN, unlike max()
     limit = _TOLERANCE.get(quantization, np.inf)
-    require(
-        worst <= limit,
+    need = (
         f"{type(graph.model).__name__}: the {runtime.name} model differs from the "
-        f"Keras model by {worst:.2g} in random rows; expected at most {limit:.0e}",
-        error=DataError,
+        f"Keras model by {worst:.2g} in random rows; expected at most {limit:.0e}"
     )
+    require(worst <= limit, need, error=DataError)
     return worst
 
 

@@ -178,13 +178,12 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
 
 def _check_answers(model: keras.Model) -> None:
     """Raises `UsageError` if no signature would contain the model's answers."""
-    require(
-        find(head_of(model)).answers != REPLACED,
+    need = (
         "model: expected one that answers texts; fine-tune ELECTRA's discriminator, "
         "export its encoder with --head=none (in Python: its backbone), or take "
-        "another --format, which has the scores of tokens",
-        type(model).__name__,
+        "another --format, which has the scores of tokens"
     )
+    require(find(head_of(model)).answers != REPLACED, need, type(model).__name__)
 
 
 def check_uses(model, labels, top_k: int | None = None, answering=()) -> None:
@@ -220,12 +219,11 @@ def checked_length(
     inputs.check_max_seq_length(
         length, pairs=True, longest=longest, separators=separators
     )
-    require(
-        tokenizer.vocab_size <= model.config.vocab_size,
+    need = (
         f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, as "
-        "the model has",
-        tokenizer.vocab_size,
+        "the model has"
     )
+    require(tokenizer.vocab_size <= model.config.vocab_size, need, tokenizer.vocab_size)
     return length
 
 

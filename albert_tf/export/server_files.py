@@ -43,12 +43,11 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
     below = not remote or re.fullmatch(r"\w+://[^/]+/.+", path)
     require(below, f"output_dir: expected a folder below the bucket, received {path}")
     parent, name = os.path.split(path if remote else os.path.abspath(path))
-    require(
-        re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name),
+    need = (
         "output_dir: expected a last name of letters, digits, '.', '_' and '-', which "
-        "becomes the model's name",
-        name,
+        "becomes the model's name"
     )
+    require(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name), need, name)
     image = re.sub(r"[^a-z0-9]+", "-", name.lower())
     if not image[0].isalpha():
         image = f"model-{image}"

@@ -74,12 +74,11 @@ class ExitRule:
                 "layers:N is for all"
             )
         most = num_layers - (self.kind == PATIENCE)
-        require(
-            self.kind == ENTROPY or self.value <= most,
+        need = (
             f"exit: {self.kind} must be from 1 to {most} for a model of {num_layers} "
-            "layers",
-            self.value,
+            "layers"
         )
+        require(self.kind == ENTROPY or self.value <= most, need, self.value)
 
 
 def check_exit(exit: str | None, curve: str) -> ExitRule | None:

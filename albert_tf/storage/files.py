@@ -248,15 +248,11 @@ def check_new(name: str, path: str, overwrite: bool) -> None:
     read-only. `name` is the flag or argument that named the file, for the error; an
     empty path stands for no file.
     """
-    require(
-        not path or overwrite or not exists(path),
-        f"{name}: {path} exists already; give --overwrite or another name",
-    )
+    need = f"{name}: {path} exists already; give --overwrite or another name"
+    require(not path or overwrite or not exists(path), need)
     folder = os.path.dirname(path)
-    require(
-        not folder or is_remote(path) or is_folder(folder),
-        f"{name}: {path}: there is no folder {folder}",
-    )
+    need = f"{name}: {path}: there is no folder {folder}"
+    require(not folder or is_remote(path) or is_folder(folder), need)
     is_open = not path or is_remote(path) or os.access(folder or ".", os.W_OK)
     require(is_open, f"{name}: {path}: the folder is read-only")
 

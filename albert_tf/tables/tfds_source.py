@@ -126,13 +126,12 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
         return files.join(folder, wanted)
     if download:
         return _download(tfds, name, ":".join(filter(None, [title, wanted])), data_dir)
-    require(
-        present,
+    need = (
         f"{name}: not prepared in {data_dir}: expected the folder {folder}/"
         f"{wanted or 'VERSION'} (--tfds_data_dir names another folder, --download "
-        "downloads the set)",
-        error=DataError,
+        "downloads the set)"
     )
+    require(present, need, error=DataError)
     available, last = ", ".join(present), f"{PREFIX}{title}:{present[-1]}"
     problem = f"{folder} has the versions {available}; name one, such as {last}"
     if wanted:

@@ -216,12 +216,11 @@ def match_labels(
         require(len(set(names)) == len(names), message, error=DataError)
     count = len(model) or num_labels
     if is_generic(model) and set(model) != set(data):
-        require(
-            count in (None, len(data)),
+        need = (
             f"{model_name}: expected {len(data)} labels, {_list(data)}, as {task_name} "
-            f"has, received a head for {count} without names",
-            error=DataError,
+            f"has, received a head for {count} without names"
         )
+        require(count in (None, len(data)), need, error=DataError)
         return data, (
             f"{model_name} does not name its labels; taking them to be, in this order, "
             f"{_list(data)}"
@@ -344,12 +343,11 @@ def class_weights(
     for item in items:
         name, _, text = item.rpartition("=")
         weight = float(text) if _is_number(text) else math.nan
-        require(
-            name in weights and 0 <= weight < math.inf,
+        message = (
             "class_weights: must be balanced, or label=weight with a label among "
-            f"{', '.join(task.labels)} and a number of at least 0",
-            item,
+            f"{', '.join(task.labels)} and a number of at least 0"
         )
+        require(name in weights and 0 <= weight < math.inf, message, item)
         weights[name] = weight
     return tuple(weights.values())
 

@@ -95,10 +95,8 @@ def open_task(
         "data_dir: only with a task that has official files; a table is given as "
         "train_file, dev_file and test_file",
     )
-    require(
-        not labels or len({*map(label_key, labels)}) == len(labels) > 1,
-        f"labels: expected at least 2 different names, received {', '.join(labels)}",
-    )
+    need = f"labels: expected at least 2 different names, received {', '.join(labels)}"
+    require(not labels or len({*map(label_key, labels)}) == len(labels) > 1, need)
     given, kind = {} if is_set else given, settings.table_kind or TEXTS
     if not is_set and not settings.table_kind:
         kind = find_kind(settings, given["train"])

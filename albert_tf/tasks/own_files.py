@@ -65,13 +65,12 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
         context = settings.context_column
         if context in names or context.removeprefix("-").isdecimal():
             return CHOICES
-        require(
-            not has_choices(names),
+        need = (
             f"{path}: no column that precedes the choices; expected {context!r} among "
             f"{', '.join(sorted(names)):.200} "
-            "(--context_column names it)",
-            error=DataError,
+            "(--context_column names it)"
         )
+        require(not has_choices(names), need, error=DataError)
     return TEXTS
 
 

@@ -99,12 +99,11 @@ def make_answers(
             from the beam head.
     """
     for name, values in outputs.items():
-        require(
-            np.isfinite(values).all(),
+        need = (
             f"{questions.path}: the model's {name} are not finite; its weights are "
-            "damaged, or training diverged",
-            error=DataError,
+            "damaged, or training diverged"
         )
+        require(np.isfinite(values).all(), need, error=DataError)
     is_beam = "start_log_probs" in outputs
     numbers = np.arange(len(questions) + 1)
     bounds = np.searchsorted(encoded.detail.question, numbers).tolist()

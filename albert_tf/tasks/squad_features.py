@@ -69,12 +69,11 @@ def check_options(options: Options, special: int = 3) -> None:
         f"{least}, so that there is room for the text, received "
         f"{options.max_seq_length}; a smaller max_query_length shortens the questions",
     )
-    require(
-        1 <= options.doc_stride <= budget,
+    need = (
         f"doc_stride must be from 1 to {budget} (max_seq_length - max_query_length - "
-        f"{special}), or tokens would be lost between two windows",
-        options.doc_stride,
+        f"{special}), or tokens would be lost between two windows"
     )
+    require(1 <= options.doc_stride <= budget, need, options.doc_stride)
 
 
 def with_room(options: Options, special: int = 3) -> Options:

@@ -237,13 +237,12 @@ class _Reader:
     def _scored(self, items: list[Question]) -> list[Question]:
         """Returns questions to score; those without answers count as impossible."""
         for item in items:
-            require(
-                item.answers or self.unanswerable,
+            need = (
                 f"{self.path}: {item.where} (id {shown(item.id)}): expected an "
                 "answer, as every question of SQuAD 1.1 has, received none; use "
-                "--task=squad2 if a text need not answer its questions",
-                error=DataError,
+                "--task=squad2 if a text need not answer its questions"
             )
+            require(item.answers or self.unanswerable, need, error=DataError)
         both = [item.where for item in items if item.answers and item.is_impossible]
         if both:
             logging.warning(

@@ -128,12 +128,11 @@ def raw_scores(
             if name not in predictions:
                 continue
             answers = [text for text in answers if normalize_answer(text)] or [""]
-        require(
-            answers,
+        need = (
             f"question {name!r}: expected a correct answer, received none, which only "
-            "SQuAD 2.0 allows",
-            error=DataError,
+            "SQuAD 2.0 allows"
         )
+        require(answers, need, error=DataError)
         exact[name], f1[name] = 0, 0.0
         if prediction is not None:
             exact[name] = max(exact_score(text, prediction) for text in answers)

@@ -226,11 +226,8 @@ def with_labels(
             )
             used |= more
     first = min(used)
-    require(
-        len(used) >= 2,
-        f"{train.path}: expected at least 2 different tags, received only {first!r}",
-        error=DataError,
-    )
+    need = f"{train.path}: expected at least 2 different tags, received only {first!r}"
+    require(len(used) >= 2, need, error=DataError)
     require(
         len(used) <= _MANY_TAGS or many_labels,
         f"{train.path}: expected at most {_MANY_TAGS} different tags, received "

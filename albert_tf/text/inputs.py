@@ -235,11 +235,8 @@ def check_max_seq_length(
     """
     least = 4 + separators if pairs else 3
     require(value >= least, f"max_seq_length must be at least {least}", value)
-    require(
-        longest is None or value <= longest,
-        f"max_seq_length must be at most max_position_embeddings={longest}",
-        value,
-    )
+    need = f"max_seq_length must be at most max_position_embeddings={longest}"
+    require(longest is None or value <= longest, need, value)
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -281,12 +281,11 @@ def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed
     special = len(SPECIAL_TOKENS)
     fixed = {"unigram": len(USER_DEFINED_SYMBOLS), "byte_bpe": _BYTES}
     fixed = fixed.get(model_type, 0)
-    require(
-        vocab_size > special + fixed,
+    need = (
         f"vocab_size must be greater than {special + fixed}, the number of special "
-        f"tokens ({special}) and fixed ones ({fixed})",
-        vocab_size,
+        f"tokens ({special}) and fixed ones ({fixed})"
     )
+    require(vocab_size > special + fixed, need, vocab_size)
     message = "character_coverage must be from 0.98 to 1"
     require(0.98 <= character_coverage <= 1.0, message, character_coverage)
     # SentencePiece treats 0 as "all", and its own lower limit is 100.

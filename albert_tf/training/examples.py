@@ -133,10 +133,8 @@ def read_task(settings: FinetuneSettings) -> Read:
     )
     task = with_settings(task, settings, examples["train"])
     if settings.answer_head and not isinstance(task, EmbeddingTask):
-        require(
-            HEADS[task.head].answers_spans,
-            f"answer_head: only for squad1 and squad2, received task={task.name}",
-        )
+        need = f"answer_head: only for squad1 and squad2, received task={task.name}"
+        require(HEADS[task.head].answers_spans, need)
         task = dataclasses.replace(task, head=_ANSWER_HEADS[settings.answer_head])
     if teacher:
         check_teacher(settings.teacher, teacher, task)

@@ -111,12 +111,11 @@ def _opened(
         folder.check_versions()
         make_deterministic(settings.deterministic)
         reached = latest_step(folder.join(CHECKPOINT_FOLDER)) or 0
-        require(
-            reached <= settings.num_train_steps,
+        need = (
             f"--num_train_steps must be at least {reached}, the step that the run in "
-            f"--output_dir={settings.output_dir} has reached",
-            settings.num_train_steps,
+            f"--output_dir={settings.output_dir} has reached"
         )
+        require(reached <= settings.num_train_steps, need, settings.num_train_steps)
         make_model = functools.partial(make_pretrainer, settings, start, config, head)
 
         def learns(model):

@@ -155,13 +155,11 @@ class RunBatches:
         for phase in self.phases:
             part, rows = phase.settings, phase.settings.train_batch_size
             data = _open(part, "input_file", masking, *model)
-            require(
-                data.num_rows >= rows,
+            need = (
                 f"--input_file={part.input_file}: must have a batch of {rows} rows; "
-                "make more records, or smaller batches",
-                data.num_rows,
-                error=DataError,
+                "make more records, or smaller batches"
             )
+            require(data.num_rows >= rows, need, data.num_rows, error=DataError)
             self._training.append(data)
             self.records[part.max_seq_length] = data.records
             lasts = f"{part.max_seq_length} tokens until step {phase.last_step}"

@@ -162,24 +162,22 @@ def check_batches(
         if size != settings.train_batch_size:
             flag = "--sequence_length_schedule"
         sizes = [n for n in (size // unit * unit, -(-size // unit) * unit) if n]
-        require(
-            size % unit == 0,
+        need = (
             f"{flag}: expected batches of a multiple of {unit} ({replicas} devices x "
             f"{settings.gradient_accumulation_steps} accumulation steps), such as "
-            f"{' or '.join(map(str, sizes))}",
-            size,
+            f"{' or '.join(map(str, sizes))}"
         )
+        require(size % unit == 0, need, size)
         per_row = _bytes_per_row(phase.settings, config)
         most, reason = _most_rows(phase.settings, config, memory, per_row)
         rows = size // replicas
         steps = (n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)
-        require(
-            size // unit <= most,
+        need = (
             f"{flag}, batches of {size}: a device can compute at most {most} examples "
             f"of {phase.settings.max_seq_length} tokens at once (more would {reason}); "
-            f"use --gradient_accumulation_steps={next(steps, rows)}",
-            size // unit,
+            f"use --gradient_accumulation_steps={next(steps, rows)}"
         )
+        require(size // unit <= most, need, size // unit)
         if settings.eval_file:
             check_eval_batch(phase.settings, config, replicas, memory)
 

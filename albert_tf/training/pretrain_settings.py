@@ -216,17 +216,12 @@ class PretrainSettings(TrainingSettings):
         need = "--spm_model_file is required without --init_checkpoint"
         require(self.spm_model_file or self.init_checkpoint, need)
         self._check_start()
-        require(
-            self.eval_file or not self.keep_best,
-            f"--keep_best requires --eval_file, received {self.keep_best!r} alone",
-        )
+        message = f"--keep_best requires --eval_file, received {self.keep_best!r} alone"
+        require(self.eval_file or not self.keep_best, message)
         for text in filter(None, self.sample_texts):
             require(MASK in text, f"--sample_texts must contain {MASK}", text)
-        require(
-            self.export_weights == "last" or self.ema_decay,
-            "--export_weights=average requires an --ema_decay",
-            0,
-        )
+        message = "--export_weights=average requires an --ema_decay"
+        require(self.export_weights == "last" or self.ema_decay, message, 0)
         for name in ("max_loss_ratio", "max_grad_norm_ratio"):
             value = getattr(self, name)
             fits = value == 0 or 1 < value < math.inf
@@ -293,10 +288,8 @@ class PretrainSettings(TrainingSettings):
             self.preset,
             self.albert_config_file,
         )
-        require(
-            self.init_checkpoint or not self.grow,
-            "--grow requires --init_checkpoint, received none",
-        )
+        need = "--grow requires --init_checkpoint, received none"
+        require(self.init_checkpoint or not self.grow, need)
 
     @property
     def optimizer_arguments(self) -> dict[str, Any]:

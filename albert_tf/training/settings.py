@@ -212,10 +212,9 @@ class TrainingSettings:
             "--num_devices requires --distribution=mirrored",
             self.distribution,
         )
+        message = "--shard_optimizer requires --backend=jax"
         require(
-            self.backend == "jax" or not self.shard_optimizer,
-            "--shard_optimizer requires --backend=jax",
-            self.backend,
+            self.backend == "jax" or not self.shard_optimizer, message, self.backend
         )
         cache = self.compilation_cache
         need = "--compilation_cache requires --backend=jax"
@@ -239,12 +238,10 @@ class TrainingSettings:
     def check_lengths(self) -> None:
         """Raises `UsageError` if steps or batches do not fit each other."""
         batch, parts = self.train_batch_size, self.gradient_accumulation_steps
-        require(
-            batch is None or batch % parts == 0,
-            "--train_batch_size must be a multiple of --gradient_accumulation_steps",
-            batch,
-            parts,
+        message = (
+            "--train_batch_size must be a multiple of --gradient_accumulation_steps"
         )
+        require(batch is None or batch % parts == 0, message, batch, parts)
         steps, warmup = self.num_train_steps, self.num_warmup_steps
         if given := self.profile_steps:
             need = "--profile_steps must be a first and a last step, such as 100,110"

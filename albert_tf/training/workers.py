@@ -58,22 +58,20 @@ def _described() -> Cluster:
         task, index = config["task"].get("type", "worker"), config["task"]["index"]
         jobs = [job for job in ("chief", "worker") if job in config["cluster"]]
         cluster = {job: list(config["cluster"][job]) for job in jobs}
-    require(
-        cluster.get("worker"),
+    message = (
         "--distribution=multi_worker requires the environment variable TF_CONFIG with "
-        "cluster.worker and task.index",
-        text,
+        "cluster.worker and task.index"
     )
+    require(cluster.get("worker"), message, text)
     names = ", ".join(cluster)
     need = f"TF_CONFIG: task.type must be one of {names}, the jobs of cluster"
     require(task in cluster, need, task)
     count = len(cluster[task])
-    require(
-        type(index) is int and 0 <= index < count,
+    message = (
         f"TF_CONFIG: task.index must be from 0 to {count - 1}, for the {count} of "
-        f"cluster.{task}",
-        index,
+        f"cluster.{task}"
     )
+    require(type(index) is int and 0 <= index < count, message, index)
     workers = {}
     for job in cluster:
         for number, address in enumerate(cluster[job]):
@@ -166,12 +164,11 @@ def check_equal(rows: Sequence[Mapping[str, Any]]) -> None:
             diffs.append(f"{title} ({'; '.join(parts)})")
     if len(diffs) > _MOST_NAMED:
         diffs[_MOST_NAMED:] = [f"{len(diffs) - _MOST_NAMED} more"]
-    require(
-        not diffs,
+    need = (
         f"the workers differ in their {', '.join(diffs)}; give all of them the same "
-        "packages, flags and files, and an --output_dir that all of them see",
-        error=DataError,
+        "packages, flags and files, and an --output_dir that all of them see"
     )
+    require(not diffs, need, error=DataError)
 
 
 def share_by(

@@ -67,12 +67,11 @@ def read_sources(
     else:
         sources = _read_list(parts, temperature is not None)
     if not sources:
-        require(
-            temperature is None,
+        message = (
             "--source_temperature requires sources with names, such as "
-            "--input_file=news=a*.txt,web=b*.jsonl",
-            inputs,
+            "--input_file=news=a*.txt,web=b*.jsonl"
         )
+        require(temperature is None, message, inputs)
         return {}
     weights = {name: source.weight for name, source in sources.items()}
     for name, weight in weights.items():

@@ -104,11 +104,8 @@ class PairConfig:
     seed: int = 12345
 
     def __post_init__(self):
-        require(
-            self.policy in POLICIES,
-            f"policy: must be one of {', '.join(POLICIES)}",
-            self.policy,
-        )
+        need = f"policy: must be one of {', '.join(POLICIES)}"
+        require(self.policy in POLICIES, need, self.policy)
         if self.short_seq_prob is None:
             object.__setattr__(self, "short_seq_prob", self.rules.short_seq_prob)
         fits = 8 <= self.max_seq_length <= MAX_SEQ_LENGTH

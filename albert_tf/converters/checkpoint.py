@@ -90,7 +90,7 @@ class Checkpoint:
         untrained: list of str. Canonical names of weights with initial values only.
         unknown: list of str. Names in the files that no table lists.
         dropped: list of str. Names known not to be weights (optimizer slots, counters).
-        notes: list of str. What a user should know about the conversion.
+        notes: list of str. Remarks about the conversion, for the user.
         base: tuple or None. Of an adapter that is written: the model folder that holds
             its other weights, and the number of folders between them.
         folder: str or None. The local folder, if `path` is a name on a hub.

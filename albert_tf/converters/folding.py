@@ -52,7 +52,7 @@ class Report:
             relative to their own; and with texts `cosine`, of the states after it in
             both models, as the mean over the tokens.
         texts: int. Number of texts compared.
-        notes: list of str. What a user should know.
+        notes: list of str. Remarks for the user.
     """
 
     source: str

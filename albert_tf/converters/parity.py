@@ -58,7 +58,7 @@ class Report:
         only_in_source: list of str. Names that the target does not have.
         only_in_target: list of str. Names that the source does not have.
         dropped: list of str. Names in the source that are not weights.
-        notes: list of str. What the target's format cannot express.
+        notes: list of str. Properties that the target's format cannot express.
         outputs: dict. For every layer and head the largest differences: `reload`
             between the two sides, both run here; `source_peer` and `target_peer`
             between this package and the peer library of a side.

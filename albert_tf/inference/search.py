@@ -52,7 +52,7 @@ class Index:
         folder: str. Local folder of the index.
         vectors: str. Path of the vectors, inside the folder or given by the user.
         digest: str. Digest of the model, the ids and the texts.
-        how: dict. How the vectors were made, by the names of `_HOW`.
+        how: dict. Origin of the vectors, by the names of `_HOW`.
     """
 
     folder: str

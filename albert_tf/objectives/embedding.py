@@ -52,7 +52,7 @@ class EmbeddingObjective(FinetuningObjective):
 
 @dataclasses.dataclass(frozen=True)
 class Contrastive(EmbeddingObjective):
-    """Which candidate is the positive of an anchor: softmax cross-entropy over cosines.
+    """Finds the positive of an anchor: softmax cross-entropy over cosines.
 
     The candidates are the positives and negatives of all examples, except for texts
     equal to the anchor or to a positive that the batch pairs with it, other than the

@@ -37,7 +37,7 @@ class Table(NamedTuple):
     """A table whose first column names the rows; without rows it is not shown.
 
     Attributes:
-        caption: str. What the table shows.
+        caption: str. Title of the table.
         names: Sequence of str. Names of the columns.
         rows: Sequence of rows, each with one value of any type per column.
         marked: int. Index of the row that stands out, or None.

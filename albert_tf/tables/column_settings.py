@@ -7,7 +7,7 @@ from albert_tf.settings import setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutSettings:
-    """How the cells of a table are written.
+    """The form of the cells of a table.
 
     Attributes:
         delimiter: Character between cells. Default: tab for .tsv, none for .txt (one
@@ -58,7 +58,7 @@ class LabelSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingSettings:
-    """Where prepared sets are stored, and how to handle unusable input.
+    """The place of prepared sets, and the treatment of unusable input.
 
     Attributes:
         tfds_data_dir: Folder of the prepared TensorFlow Datasets. Default: theirs.

@@ -46,7 +46,7 @@ _OF_EXAMPLES = (
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
-    """How the examples of a batch become rows.
+    """The form of batches, whatever their examples.
 
     Args:
         head: Name of the model's head, one of `heads.HEADS`.
@@ -117,7 +117,7 @@ def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.nd
 
 
 class Layout(NamedTuple):
-    """Where the examples of a batch are placed.
+    """The places of the examples of a batch.
 
     Attributes:
         rows: int64 `[N]`. Row of each example.

@@ -91,7 +91,7 @@ class ChoiceExamples(Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceTableSettings(LabelSettings):
-    """Where a table has the contexts, the choices and the correct answers.
+    """The columns of the contexts, the choices and the correct answers.
 
     Attributes:
         context_column: Column of the context of each question.

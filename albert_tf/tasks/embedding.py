@@ -193,7 +193,6 @@ class EmbeddingTask(Task):
 def embedding_task(
     name: str,
     splits: Mapping[str, FileSource] | None = None,
-    prompts: Mapping[str, str] | None = None,
     form: str = TUPLES,
     **values,
 ) -> EmbeddingTask:
@@ -204,7 +203,6 @@ def embedding_task(
         metrics=_correlations,
         selecting_metric="spearman" if form == SCORES else "accuracy_at_1",
         splits=splits or {},
-        prompts=prompts or {},
         **values,
     )
 

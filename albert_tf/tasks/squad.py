@@ -32,7 +32,7 @@ HELD_BACK = 0.05
 
 
 class SquadTask(Task):
-    """How questions become rows, and outputs answers; see `task.Task`.
+    """The family of question answering tasks; see `task.Task`.
 
     The examples know whether a question may have no answer (`unanswerable`), and the
     names of the outputs show which head the model has.

@@ -168,7 +168,7 @@ class FileSource:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How examples become rows, and outputs answers.
+    """Options for turning examples into rows, and outputs into answers.
 
     All but `on_bad_input` is saved with the model.
 
@@ -206,7 +206,7 @@ class EncodedExamples:
             + 1]`: one row, or the choices of a question.
         targets: By key of `features`, an array whose first axis is `U`, or `P` for the
             tags of words. Empty if the examples have no labels.
-        truncated: bool `[N]`. Which examples lost text.
+        truncated: bool `[N]`. Whether each example lost text.
         place_splits: int64 `[R + 1]` or None. For words: row `r` has the places from
             `place_splits[r]` to before `place_splits[r + 1]`.
         places: int32 `[P]` or None. Index within its row of each word's first token.

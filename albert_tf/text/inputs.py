@@ -42,7 +42,7 @@ class EncodedTexts:
         splits: int64 `[B + 1]`. Row `i` is `ids[splits[i]:splits[i + 1]]`.
         first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]` and
             `[SEP]`; also the index of the first token of segment 1.
-        truncated: bool `[B]`. Which rows were truncated; None if not recorded.
+        truncated: bool `[B]`. Whether each row was truncated; None if not recorded.
         has_segments: Whether segment 1 has its own segment id; see
             `Tokenizer.pair_separators`.
     """

@@ -1,4 +1,4 @@
-"""What a run carries, once all of it is known."""
+"""The state of a run, once all of it is known."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

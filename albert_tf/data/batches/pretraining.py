@@ -50,7 +50,7 @@ def make_pretraining_dataset(
         start_step: int. The first step; a run from step 0 has the same batches.
         is_training: bool. Whether to shuffle endlessly instead of one pass.
         num_input_pipelines: int. Number of processes that share each batch.
-        input_pipeline_id: int. Which of them this one is, from 0.
+        input_pipeline_id: int. Index of this one, from 0.
         **options: Arguments of `PretrainingData`: `tokenizer`, `max_seq_length` (`T`)
             and `seed`, which are required; `max_predictions_per_seq` (`P`), `masking`,
             `packing`, `sample_draws` and `type_vocab_size`.

@@ -100,7 +100,7 @@ class Corpus:
 
     Attributes:
         named: dict. `NamedSource` by name; empty if the inputs have no names.
-        counts: Counter. What was skipped or cut; complete once everything is read.
+        counts: Counter. Skipped and cut input by reason, once everything is read.
         sha256: dict. Source name -> hex digest of its bytes on disk, once read.
     """
 

@@ -34,7 +34,7 @@ class RecordConfig:
     """The kind of records made from text, locally or with Beam.
 
     Args:
-        pairs: `PairConfig`. How documents are divided into examples.
+        pairs: `PairConfig`. Division of documents into examples.
         mask: `MaskingConfig`. How examples are masked; for dynamic records, only the
             statistics of the card use it.
         masking: str. "dynamic" (records without masks) or "static" (the original's).

@@ -42,6 +42,7 @@ class Update:
     Attributes:
         sum_names: tuple of str. Names of the results' row after the loss.
         variables, frozen: lists of `keras.Variable`. The trained ones, and the others.
+        read: list of int. The variables that the loss reads; set by the first call.
     """
 
     def __init__(
@@ -74,13 +75,8 @@ class Update:
             optimizer.scale_losses()
         optimizer.build(self.variables)
         self._forward = forward or model
-        self._read: list[int] = []
+        self.read: list[int] = []
         self._shardings: dict[str, list[NamedSharding]] | None = None
-
-    @property
-    def read(self) -> list[int]:
-        """Indices of the variables that the loss reads; set by the first call."""
-        return self._read
 
     def groups(self) -> dict[str, list[keras.Variable]]:
         """Returns the variables whose values the state holds."""
@@ -184,7 +180,7 @@ class Update:
                 # The optimizer only computes the norm if it needs it.
                 squares = (jnp.sum(jnp.square(g)) for g in gradients)
                 optimizer.last_global_norm.assign(jnp.sqrt(sum(squares)))
-            optimizer.apply(gradients, [self.variables[i] for i in self._read])
+            optimizer.apply(gradients, [self.variables[i] for i in self.read])
             norm = optimizer.last_global_norm.value
         values = {
             name: [_value_of(scope, v) for v in variables]
@@ -251,9 +247,9 @@ class Update:
             return gradients, jnp.stack([loss, *named])
 
         arguments = weights, part, counts, seed, step, scale
-        self._read = _computed(compute, arguments, len(weights))
+        self.read = _computed(compute, arguments, len(weights))
         gradients, row = compute(*arguments)
-        return row, [gradients[i] for i in self._read]
+        return row, [gradients[i] for i in self.read]
 
     def _compare(self, weights, frozen, batch, counts, seed, step, scale):
         """Returns one device's results and gradients, of a `gathered` objective.
@@ -275,8 +271,8 @@ class Update:
             vectors, pull_all = jax.vjp(lambda w: forward(w, batch, step), weights)
             row, pull = self._pull(vectors, batch, counts, scale)
             arguments = weights, batch, step, pull
-            self._read = _computed(pull_back, arguments, len(weights))
-            return row, [pull_all(pull)[0][i] for i in self._read]
+            self.read = _computed(pull_back, arguments, len(weights))
+            return row, [pull_all(pull)[0][i] for i in self.read]
         parts = {name: _cut(v, self.accumulation) for name, v in batch.items()}
         numbers = step * self.accumulation + jnp.arange(self.accumulation)
         vectors = lax.map(lambda one: forward(weights, *one), (parts, numbers))
@@ -285,13 +281,13 @@ class Update:
         pull = jax.tree.map(lambda v: _cut(v, self.accumulation), pull)
         inputs = parts, numbers, pull
         one = jax.tree.map(lambda v: v[0], inputs)
-        self._read = _computed(pull_back, (weights, *one), len(weights))
+        self.read = _computed(pull_back, (weights, *one), len(weights))
 
         def add(sums, one):
             more = pull_back(weights, *one)
-            return [a + more[i] for a, i in zip(sums, self._read, strict=True)], None
+            return [a + more[i] for a, i in zip(sums, self.read, strict=True)], None
 
-        zeros = [jnp.zeros_like(weights[i]) for i in self._read]
+        zeros = [jnp.zeros_like(weights[i]) for i in self.read]
         return row, lax.scan(add, zeros, inputs)[0]
 
     @contextlib.contextmanager

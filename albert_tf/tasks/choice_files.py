@@ -59,7 +59,6 @@ class ChoiceExamples(Examples):
     """Questions with choices.
 
     Attributes:
-        path: File or folder the questions are from, for messages.
         contexts: The text that each question is about; segment A.
         questions: Start of segment B, before the choice. May be empty.
         choices: `K` choices of each question.
@@ -68,7 +67,6 @@ class ChoiceExamples(Examples):
         groups: Part of the data, such as "middle", or an empty string.
         fills_blanks: Whether a choice replaces each `_` of its question.
         lettered: Whether choices are called A, B, ... instead of 0, 1, ...
-        skipped, problems: See `Examples`.
     """
 
     path: str

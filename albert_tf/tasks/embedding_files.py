@@ -40,14 +40,12 @@ class TextTuples(Examples):
     """Examples of several texts each.
 
     Attributes:
-        path: File or folder, for messages.
         ids: Name of each example.
         texts: Texts of each example: the first one, its positive or its second text,
             and negatives.
         labels: Score of each pair; of tuples, the positive; None for texts alone.
         where: File and line of each example, for messages.
         form: `TUPLES`, `SCORES` or `TEXTS`.
-        skipped, problems: See `Examples`.
     """
 
     path: str

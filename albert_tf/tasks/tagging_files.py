@@ -38,15 +38,12 @@ class TaggedExamples(Examples):
     """Sentences of words, with or without tags.
 
     Attributes:
-        path: File they are from, for messages.
         labels: A tag for each word. Tags that mark entities are in IOB2, whatever the
             scheme of the file.
         lines: Place of each sentence: the line of its first word, or its row.
         unit: What `lines` counts: "word" (one line per word), "line" or "row" (one line
             or row per sentence).
         note: How the tags differ from the file's; may be empty.
-        skipped: Number of sentences left out, by reason.
-        problems: See `Examples`.
     """
 
     path: str

@@ -64,15 +64,12 @@ class TextTable(Examples):
     """The columns of a table.
 
     Attributes:
-        path: File the table was read from, for error messages.
         text_pairs: Second texts, or None.
         labels: Labels as written in the file, or None: a str per row, or for several
             labels per row a tuple of str.
         lines: Line of the file where each row ends, counted from 1.
         ids: Name of each row. Default: its index.
         unit: What `lines` counts: "line", or "row".
-        skipped: Number of rows of the file that were skipped or padded, by reason.
-        problems: See `Examples`.
         groups: Name of the query that each row is a candidate of, or None.
     """
 

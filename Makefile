@@ -123,7 +123,7 @@ test-all:
 
 short-demo:
 	rm -rf docs/_work docs/_build/cells
-	$(MAKE) demo DEMO_FLAGS="--output_dir=docs/_work/demo_output --num_train_steps=100 \
+	$(MAKE) demo DEMO_FLAGS="--output_dir=docs/_work/demo_output --num_train_steps=30 \
 	  --input_file=docstrings:max_bytes=1000000"
 
 # Every cell of every page, with the model of that demo: it says little, so nothing is

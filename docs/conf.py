@@ -37,7 +37,8 @@ PROFILE.mkdir(parents=True, exist_ok=True)
 (PROFILE / "ipython_kernel_config.py").write_text(START, encoding="utf-8")
 # `make test-all` executes the pages to see that they run.
 FEW = {
-    "pretrain": "--num_train_steps=10 --num_warmup_steps=1 --nojit_compile",
+    "pretrain": "--num_train_steps=10 --num_warmup_steps=1 --nojit_compile "
+    "--nofuse_elementwise",  # XLA would take longer than the steps
     "predict": "--num_workers=1",  # another would import TensorFlow
 }
 FEW = FEW if "DOCS_SHORT" in os.environ else {}

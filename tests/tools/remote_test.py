@@ -60,8 +60,10 @@ class Job:
             "max_eval_steps": 1,
             "num_train_steps": 4,
             "num_warmup_steps": 1,
-            "optimizer": "adamw",  # LAMB and answers take longer to trace
+            # LAMB, answers and compiled parts take longer to trace.
+            "optimizer": "adamw",
             "sample_texts": "",
+            "fuse_elementwise": False,
             "eval_steps": 2,
             "save_checkpoints_steps": 1,
             "seed": 7,

@@ -342,6 +342,7 @@ def make_training_dataset(
     numbers = tf.data.Dataset.range(start_step * batch_size, stop)
     numbers = numbers.batch(batch_size, drop_remainder=True)
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, only slow
     def batch(rows):
         rows = shuffled(rows, count, seed)[0]
         rows = rows[pipeline * share : (pipeline + 1) * share]

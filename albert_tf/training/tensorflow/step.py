@@ -31,6 +31,9 @@ from albert_tf.models.base import weight_names
 from albert_tf.training.random_depth import RandomDepth
 from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
+# AutoGraph takes seconds to convert what has no loop over tensors.
+_as_it_is = tf.autograph.experimental.do_not_convert
+
 
 class EvaluationStep:
     """Runs evaluation steps under a strategy; see `TrainStep` for the arguments."""
@@ -49,7 +52,8 @@ class EvaluationStep:
         self.sum_names = (*objective.sum_names, "tokens", "positions")
         # TensorFlow counts the traces of a method over all objects, and warns about
         # them from the third run of a process on; it does not for a `partial`.
-        self._evaluate = tf.function(functools.partial(self._evaluate_step))
+        evaluate = functools.partial(self._evaluate_step)
+        self._evaluate = tf.function(evaluate, autograph=False)
 
     def evaluate(self, batch) -> tf.Tensor:
         """Returns `sum_names` of one distributed batch, without training."""
@@ -147,15 +151,14 @@ class TrainStep(EvaluationStep):
         self._at_depth: dict[int, TrainStep] = {}
         self._compile()
         predict = functools.partial(self._predict_step)
-        self._predict = tf.function(predict, reduce_retracing=True)
+        self._predict = tf.function(predict, autograph=False, reduce_retracing=True)
 
     def _compile(self) -> None:
-        self._gradients = self._pull_step if self._gathered else self._micro_step
-        self._vectors = self._vectors_step
-        if self._jit_compile:
-            compiled = {"jit_compile": True, "autograph": False}
-            self._gradients = tf.function(self._gradients, **compiled)
-            self._vectors = tf.function(self._vectors_step, **compiled)
+        compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
+        compiled = compiled if self._jit_compile else _as_it_is
+        gradients = self._pull_step if self._gathered else self._micro_step
+        self._gradients = compiled(gradients)
+        self._vectors = compiled(self._vectors_step)
         self._train = tf.function(functools.partial(self._train_steps))
 
     def at_depth(self, layers: int) -> "TrainStep":
@@ -244,14 +247,16 @@ class TrainStep(EvaluationStep):
         return self.strategy.run(forward, (batch,))
 
     def _train_steps(self, iterator, num_steps, totals):
-        rate, scale = tf.zeros(()), self._loss_scale
+        rate, scale, update = tf.zeros(()), self._loss_scale, self._replica_step
+        if self.accumulation == 1:  # no loop in it
+            update = _as_it_is(update)
         shape = (3 if scale else 2,)
         measured = tf.TensorArray(tf.float32, num_steps, element_shape=shape)
         for i in tf.range(num_steps):
             # Read the rate before the update, which advances the schedule.
             rate = tf.cast(self.optimizer.learning_rate, tf.float32)
             used = [tf.identity(scale.value.value)] if scale else []
-            row = self._sum(self.strategy.run(self._replica_step, (next(iterator),)))
+            row = self._sum(self.strategy.run(update, (next(iterator),)))
             totals += row[1:]
             norm = tf.convert_to_tensor(self.optimizer.last_global_norm.value)
             measured = measured.write(i, tf.stack([row[0], norm, *used]))
@@ -280,9 +285,10 @@ class TrainStep(EvaluationStep):
         if not (self.optimizer.clip_norm or self._loss_scale):
             # The optimizer only computes the norm if it needs it.
             self.optimizer.last_global_norm.assign(tf.linalg.global_norm(gradients))
-        self.optimizer.apply(gradients, variables)
+        _as_it_is(self.optimizer.apply)(gradients, variables)
         return row
 
+    @_as_it_is
     def _without_unread(self, gradients):
         """Returns gradients and variables, without variables that have no gradient."""
         pairs = list(zip(gradients, self.variables, self._names, strict=True))

@@ -2,15 +2,16 @@
 
 An encoder of vectors, such as all-MiniLM-L6-v2, is folded with several ranks and sizes
 of the tokens' vectors. Each of these students learns the vectors that the encoder, its
-teacher, gives texts without labels. As many steps of the same cost get two others: a
-student of the same form with random weights, and every second layer of the teacher,
-which takes half the time per step and so gets twice as many. Measured are the Spearman
-correlation on STS-B's dev examples, and the nDCG@10 of questions that search
-paragraphs of SQuAD.
+teacher, gives sentences without labels. As many steps of the same cost get two others:
+a student of the same form with random weights, and every second layer of the teacher,
+which takes half the time per step and so gets twice as many. Other ranks and sizes get
+a quarter of the steps. Measured are the Spearman correlation on STS-B's dev examples,
+and the nDCG@10 of questions that search paragraphs of SQuAD.
 """
 
 import dataclasses
 import functools
+import json
 import random
 import re
 import time
@@ -36,19 +37,17 @@ from benchmarks.vectors import METRICS, Dev, score_model, write_search, write_te
 _TRAINED = ", trained"
 _NOTES = (
     "Scores of several seeds are means with the 95% interval of Student's t "
-    "distribution. No dev example selects anything: the weights after the last step "
-    "are measured. MB are for float32.",
+    "distribution; the seeds share all but the last fifth of the steps. No dev example "
+    "selects anything: the weights after the last step are measured. MB are for "
+    "float32.",
 )
-_LENGTH = 128
-_LEARNING_RATE, _BATCH_SIZE = 5e-4, 64
-# Texts of a corpus are so many neighbouring sentences, at most.
-_SENTENCES = 3
-# Ranks, sizes of the tokens' vectors (None: the teacher's); the form with several
-# seeds, which is also drawn at random.
-FORMS = ((0, None), (8, None), (32, None), (0, 128), (8, 128), (32, 128))
-BEST = (8, 112)
-# Texts; steps; seeds; documents and queries, at most.
-SCALES = {"full": (64_000, 1_000, 3, 1000), "small": (500, 8, 2, 100)}
+# With a rate of 1e-3 the folded layers are lost, and nothing is learned.
+_OPTIONS = {"learning_rate": 3e-4, "warmup_proportion": 0.1, "train_batch_size": 16}
+# Ranks and sizes of the tokens' vectors (None: the teacher's). The first form is also
+# drawn at random, and trained with several seeds.
+FORMS = ((8, 112), (0, 112), (8, None))
+# Sentences; steps; seeds; documents and queries, at most.
+SCALES = {"full": (12_800, 800, 3, 300), "small": (500, 8, 2, 100)}
 _LAYER = re.compile(r"(backbone/encoder/\w+?_)(\d+)(/.*)")
 
 
@@ -63,7 +62,8 @@ class Study:
         stsb_dir: str. Folder with dev.tsv of STS-B.
         squad_dev_file: str. File of SQuAD whose paragraphs are searched.
         scale: str. One of `SCALES`.
-        forms: tuple. Ranks and sizes of the students, instead of `FORMS`.
+        max_seq_length: int. Tokens of a sentence that students read in training.
+        forms: tuple. Ranks and sizes of the students.
     """
 
     work_dir: str
@@ -72,7 +72,8 @@ class Study:
     stsb_dir: str
     squad_dev_file: str
     scale: str = "full"
-    forms: tuple[tuple[int, int | None], ...] = (*FORMS, BEST)
+    max_seq_length: int = 64
+    forms: tuple[tuple[int, int | None], ...] = FORMS
 
 
 def run(study: Study) -> Report:
@@ -82,51 +83,51 @@ def run(study: Study) -> Report:
         UsageError: If the folder holds another study, or a package is missing.
         DataError: If data or a model cannot be read.
     """
-    num_texts, steps, num_seeds, most = SCALES[study.scale]
-    texts = files.join(study.work_dir, "texts.jsonl")
+    count, steps, num_seeds, most = SCALES[study.scale]
+    texts = _in_folder(study, "sentences.jsonl")
     if not files.exists(texts):
-        rows = _texts(study.input_file, num_texts, random.Random(0))
-        lines = [files.to_json({"text": row}) for row in rows]
-        write_text(texts, "\n".join(lines))
+        rows = _sentences(study.input_file, count, random.Random(0))
+        write_text(texts, "\n".join(files.to_json({"text": row}) for row in rows))
     write_search(study.squad_dev_file, study.work_dir, most, random.Random(0))
     dev = Dev(study.stsb_dir, study.work_dir)
-    rows = {"teacher": _measure(dev, [study.teacher])}
+    rows = {"teacher": _measure(study, dev, "teacher", [study.teacher])}
 
-    def show(name: str, make: Callable[[str], None], steps: int, num_seeds: int = 1):
-        """Measures a student as it is made, and after training."""
-        path = files.join(study.work_dir, re.sub(r"\W+", "-", name))
+    def show(name: str, make: Callable[[str], None], steps: int, last: int = 0) -> str:
+        """Measures a student as it is made, and after training; returns its folder."""
+        path = _in_folder(study, name)
         if not files.exists(path):
             make(path)
-        rows[name] = _measure(dev, [path])
-        trained = [f"{path}-trained-{seed}" for seed in range(1, num_seeds + 1)]
-        for seed, output in enumerate(trained, 1):
-            finetune_once(_training(study, texts, path, output, steps, seed))
-        rows[f"{name}{_TRAINED}"] = _measure(dev, trained)
+        rows[name] = _measure(study, dev, name, [path])
+        outputs = [f"{path}-trained"]
+        finetune_once(_training(study, texts, path, outputs[0], steps - last, 1))
+        if last:
+            outputs = [f"{path}-seed-{1 + seed}" for seed in range(num_seeds)]
+            for seed, output in enumerate(outputs, 1):
+                start = f"{path}-trained"
+                finetune_once(_training(study, texts, start, output, last, seed))
+        rows[name + _TRAINED] = _measure(study, dev, name + _TRAINED, outputs)
         return path
 
-    for rank, size in study.forms:
-        name = f"rank {rank}, E {size or 'as the teacher'}"
-        is_last = (rank, size) == study.forms[-1]
-        make = functools.partial(_fold, study.teacher, rank, size)
-        folded = show(name, make, steps, num_seeds if is_last else 1)
-    show(f"{name}, random", functools.partial(_randomize, folded), steps)
+    names = [f"rank {rank}, E {size or 'as the teacher'}" for rank, size in study.forms]
+    makes = [functools.partial(_fold, study.teacher, *form) for form in study.forms]
+    folded = show(names[0], makes[0], steps, steps // 5)
+    show(f"{names[0]}, random", functools.partial(_randomize, folded), steps)
     # Half the layers take half the time.
-    make = functools.partial(_halve, study.teacher)
-    show("every second layer", make, 2 * steps)
+    halve = functools.partial(_halve, study.teacher)
+    show("every second layer", halve, 2 * steps)
+    for name, make in zip(names[1:], makes[1:], strict=True):
+        show(name, make, steps // 4)
     return _report(rows)
 
 
-def _texts(inputs: str, count: int, rng: random.Random) -> list[str]:
-    """Returns one to three neighbouring sentences at a time, in any order."""
-    rows = []
-    for document in open_corpus(inputs):
-        place = 0
-        while place < len(document):
-            end = place + rng.randint(1, _SENTENCES)
-            rows.append(" ".join(" ".join(document[place:end]).split()))
-            place = end
-    rows = sorted(set(rows))
-    return rng.sample(rows, min(count, len(rows)))
+def _in_folder(study: Study, name: str) -> str:
+    return files.join(study.work_dir, re.sub(r"[^\w.]+", "-", name))
+
+
+def _sentences(inputs: str, count: int, rng: random.Random) -> list[str]:
+    """Returns sentences of a corpus in any order."""
+    found = {" ".join(one.split()) for text in open_corpus(inputs) for one in text}
+    return rng.sample(sorted(found), min(count, len(found)))
 
 
 def _fold(teacher: str, rank: int, size: int | None, path: str) -> None:
@@ -171,28 +172,32 @@ def _training(
         train_file=texts,
         table_kind="vectors",
         teacher=study.teacher,
-        cache_teacher=files.join(study.work_dir, "teacher.npz"),
+        cache_teacher=_in_folder(study, "teacher.npz"),
         output_dir=output,
-        max_seq_length=_LENGTH,
-        learning_rate=_LEARNING_RATE,
-        train_batch_size=_BATCH_SIZE,
+        max_seq_length=study.max_seq_length,
         num_train_steps=steps,
         dropout=0.0,
         seed=seed,
+        **_OPTIONS,
     )
 
 
-def _measure(dev: Dev, models: Sequence[str]) -> dict:
+def _measure(study: Study, dev: Dev, name: str, models: Sequence[str]) -> dict:
     """Returns sizes of one form of model, and the scores of all its seeds."""
+    path = _in_folder(study, f"{name}.json")
+    if files.exists(path):
+        return json.loads(files.read_text(path))
     model = AlbertTextEmbedder.from_pretrained(models[0])
     began = time.perf_counter()
     scores = [score_model(dev, model) for model in models]
     seconds = (time.perf_counter() - began) / len(models)
-    return {
+    found = {
         "parameters": model.count_params(),
         "texts/s": len(dev.texts) / seconds,
-        **{name: [one[name] for one in scores] for name in METRICS},
+        **{metric: [one[metric] for one in scores] for metric in METRICS},
     }
+    write_text(path, files.to_json(found))
+    return found
 
 
 def _report(rows: dict[str, dict]) -> Report:

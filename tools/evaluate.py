@@ -74,7 +74,8 @@ def main() -> None:
 
 
 def _show(results: dict) -> None:
-    text = files.to_json(results, indent=2) + "\n"
+    given = {"layers": n} if (n := flags.FLAGS["layers"].value) else {}
+    text = files.to_json({**results, **given}, indent=2) + "\n"
     # First of all, so that a full disk does not cost the scores.
     print(text, end="")
     if _OUTPUT_FILE.value:
@@ -104,10 +105,9 @@ def _evaluate_task(settings: DataSettings) -> None:
     task, found, shown = predictor.task, {}, {}
     for split, examples in given.items():
         found[split], shown[split] = predictor.evaluate(examples)
-    results = {"task": task.name}
-    results |= {"labels": list(task.labels)} if task.labels else {}
-    results |= found[splits[0]] if len(splits) == 1 else found
-    _show(results)
+    labels = {"labels": list(task.labels)} if task.labels else {}
+    results = found[splits[0]] if len(splits) == 1 else found
+    _show({"task": task.name, **labels, **results})
     if _REPORT_FILE.value:
         report = {"model": _MODEL.value, "results": found, "splits": shown}
         page = render_evaluation({"task": task.name, **report})

@@ -56,6 +56,9 @@ def pretraining(
     need += "--train_batch_size and --num_train_steps of a phase of its schedule"
     schedule = experiment.get("sequence_length_schedule")
     require(not schedule or "max_seq_length" in given, need, schedule)
+    need = "--config: a plan computes every layer, and no teacher; leave out {}"
+    for name in ("teacher", "depth_range"):
+        require(not experiment.get(name), need.format(name), experiment.get(name))
     names = {*FLAGS, *_OTHERS} - {"depth", "gradient_accumulation_steps"}
     values = {name: v for name, v in experiment.items() if name in names}
     values = {"precision": "bfloat16", **values, **given}

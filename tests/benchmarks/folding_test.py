@@ -38,21 +38,22 @@ def test_study(tmp_path, monkeypatch):
         str(tmp_path),
         squad(tmp_path / "dev.json", 5),
         "small",
-        ((config.hidden_size, None), (1, 4)),
+        16,
+        ((1, 4), (config.hidden_size, None)),
     )
     report = folding.run(study)
     rows = {row.name: row for row in report.rows}
-    names = [f"rank {config.hidden_size}, E as the teacher", "rank 1, E 4"]
+    names = ["rank 1, E 4", f"rank {config.hidden_size}, E as the teacher"]
     names += ["rank 1, E 4, random", "every second layer"]
     expected = [*names, *(f"{name}, trained" for name in names), "teacher"]
     assert sorted(rows) == sorted(expected)
     # The whole rank loses nothing.
-    assert rows[names[0]].value == pytest.approx(rows["teacher"].value, abs=1e-5)
+    assert rows[names[1]].value == pytest.approx(rows["teacher"].value, abs=1e-5)
     sizes = {name: row.details["parameters"] for name, row in rows.items()}
-    assert sizes[names[1]] == sizes[names[2]] < sizes[names[0]]
+    assert sizes[names[0]] == sizes[names[2]] < sizes[names[1]]
     assert sizes[names[3]] < sizes["teacher"] == teacher.count_params()
-    assert [one.num_train_steps for one in trained] == [5, 5, 5, 5, 10]
-    assert len(rows[f"{names[1]}, trained"].details["spearman"]) == 2
+    assert [one.num_train_steps for one in trained] == [4, 1, 1, 5, 10, 1]
+    assert len(rows[f"{names[0]}, trained"].details["spearman"]) == 2
     kept = albert_tf.from_pretrained(study.work_dir + "/every-second-layer")
     value = lambda model, part: next(  # noqa: E731
         w.numpy() for w in model.weights if f"{part}/" in w.path

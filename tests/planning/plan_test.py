@@ -110,6 +110,8 @@ def test_a_training_without_data_takes_flags_before_its_config():
         ({}, {}, "exactly one of --preset and --albert_config_file"),
         (BASE | {"albert_config_file": "a.json"}, {}, "exactly one of --preset and"),
         (BASE, {"sequence_length_schedule": "128:9,512:1"}, "a plan is of one length"),
+        (BASE, {"teacher": "bert"}, "no teacher; leave out teacher, .*bert"),
+        (BASE, {"depth_range": ("1", "2")}, "leave out depth_range"),
         (BASE | {"train_batch_size": 0}, {}, "--train_batch_size must be positive"),
         (BASE, {"precision": "float16"}, "--precision=float16 is for GPUs"),
     ],

@@ -38,10 +38,13 @@ DROPPED["optimizer"] = {**SLOWLY["optimizer"], "clip_norm": 0}
 HALF_VECTORS = {**VECTORS, "precision": "mixed_float16", "accumulation": 4}
 TAUGHT = {**SLOWLY, "taught": [[1, 3]], "calls": [3], **FLAT}
 TAUGHT = {"taught": TAUGHT, "taught, two replicas": {**TAUGHT, **TWO}}
+DRAWN = {**SLOWLY, "depths": [1, 2], "calls": [4]}
+DRAWN = {"drawn layers": DRAWN, "drawn layers, two replicas": {**DRAWN, **TWO}}
 CASES = (
     SAME
     | OF_VECTORS
     | TAUGHT
+    | DRAWN
     | {
         "vectors": VECTORS,
         "vectors, dropout": DROPPED,
@@ -143,6 +146,13 @@ def test_a_teacher_teaches_the_same_everywhere(runs):
     assert largest_difference(one, other) < 5e-5
     assert one["weight/projection_1_3/kernel"].shape == (16, 24)
     assert one["sum/states_loss_sum"] > 0 < one["sum/teacher_loss_sum"]
+    np.testing.assert_allclose(other["losses"], one["losses"], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_drawn_numbers_of_layers_are_the_same_everywhere(runs):
+    one, other = (runs[case] for case in DRAWN)
+    assert largest_difference(one, other) < 5e-5
     np.testing.assert_allclose(other["losses"], one["losses"], rtol=1e-5)
 
 

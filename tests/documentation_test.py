@@ -36,6 +36,7 @@ NOT_RUN = [
     (".*", r".*import optuna.*", "needs Optuna"),
     (r"docs/tpu\.md", r"(?!albert-tf ).*", "needs a TPU in the cloud"),
     (r"docs/training\.md", r".*runs/h100.*", "needs a GPU"),
+    (r"docs/benchmarks/folding\.md", r".*", "needs a released model and SST-2"),
     (r"docs/claims\.md", r"albert-tf inspect .*", "needs the models of a study"),
     (r"docs/guides/(?!my_language).*", r".*", "needs a hub, a bucket or a server"),
     (r"docs/serving\.md", r"(curl|docker|kubectl) .*", "pages_test asks one of ours"),

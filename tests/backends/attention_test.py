@@ -43,7 +43,7 @@ def make(dtype="float32", **changes):
 
 
 def train(encoder, form, depth="unrolled", training=False, device=None, **rows):
-    length = max([T, *(len(x[0]) for x in rows.values() if np.ndim(x) == 2)])
+    length = max([T, *(x.shape[1] for x in rows.values() if hasattr(x, "shape"))])
     x = np.random.default_rng(0).normal(size=(B, length, E)).astype("float32")
     x = keras.ops.cast(x, encoder.compute_dtype)
 

@@ -153,10 +153,15 @@ class Dev:
 
 def score_model(dev: Dev, model: str) -> dict[str, float]:
     """Returns the scores of a folder's model by their metric."""
-    options = {"max_seq_length": _LENGTH, "num_threads": num_cores()}
-    scores = dev.score(Embedder.from_pretrained(model, **options))
+    scores = dev.score(load_embedder(model))
     forget_graphs()
     return scores
+
+
+def load_embedder(model: str) -> Embedder:
+    """Loads a folder's model to give texts vectors on all cores."""
+    options = {"max_seq_length": _LENGTH, "num_threads": num_cores()}
+    return Embedder.from_pretrained(model, **options)
 
 
 def _write_data(study: Study) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The training step on JAX, with the same interface as the step on TensorFlow."""
 
 import concurrent.futures
-import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import keras
 import numpy as np
-from absl import logging
 from jax import lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
@@ -17,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from albert_tf import features
 from albert_tf.errors import DataError, require
 from albert_tf.layers.attention import padding_last
-from albert_tf.models.base import weight_names
+from albert_tf.training.base_step import BaseEvaluationStep, BaseTrainStep
 from albert_tf.training.jax.devices import Devices, num_shares
 from albert_tf.training.jax.update import AXIS, Update, count_tokens
 from albert_tf.training.random_depth import RandomDepth
@@ -28,25 +26,17 @@ if TYPE_CHECKING:
 _EVERYWHERE, _BY_ROWS = PartitionSpec(), PartitionSpec(AXIS)
 
 
-class EvaluationStep:
+class EvaluationStep(BaseEvaluationStep):
     """Runs evaluation steps; see `training.tensorflow.step` for the arguments."""
 
-    def __init__(
-        self,
-        model: keras.Model,
-        objective: Any,
-        strategy: Devices,
-        forward: Callable[..., Any] | None = None,
-    ):
-        self.model = model
-        self.forward = forward or model
-        self.extra = getattr(forward, "extra_weights", {})
-        self.objective = objective
-        self.strategy = strategy
-        self.sum_names = (*objective.sum_names, "tokens", "positions")
+    strategy: Devices
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        model, forward = self.model, self.forward
         self._weights = [*model.trainable_variables, *model.non_trainable_variables]
         self._weights += [*self.extra.values(), *getattr(forward, "frozen", ())]
-        self._evaluate = self._compiled(strategy.mesh, self._sums, _EVERYWHERE)
+        self._evaluate = self._compiled(self.strategy.mesh, self._sums, _EVERYWHERE)
 
     def evaluate(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns `sum_names` of one batch from `distribute`, without training."""
@@ -77,7 +67,7 @@ class EvaluationStep:
         )
 
 
-class TrainStep(EvaluationStep):
+class TrainStep(BaseTrainStep, EvaluationStep):
     """Runs training and evaluation steps of a model.
 
     Args:
@@ -104,56 +94,22 @@ class TrainStep(EvaluationStep):
     ):
         del jit_compile, fuse
         super().__init__(model, objective, strategy, forward)
-        self.optimizer = optimizer
-        # With two nets trained together, the generator fills in masks.
-        self._answering = getattr(model, "generator", model)
         options["forward"] = forward
         self._update = Update(model, objective, optimizer, strategy.mesh, **options)
-        self.variables = self._update.variables
         self._train = self._update.compiled()
-        self.random_depth = random_depth
-        self._at_depth: dict[int, TrainStep] = {}
+        self._describe(self._update.variables, optimizer, random_depth)
         self._predict = self._compiled(
             strategy.local_mesh,
             lambda batch: self._answering(batch, training=False),
             _BY_ROWS,
         )
-        names = weight_names(model) | self.extra
-        names = {id(v): name for name, v in names.items()}
-        self._names = [names[id(v)] for v in self.variables]
-        ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
-        self._ratio_names = tuple(names[id(v)] for v in ratios)
-        self._has_warned = False
 
-    def at_depth(self, layers: int) -> "TrainStep":
-        """Returns the step on the same model with a program for its first layers."""
-        if layers not in self._at_depth:
-            step = copy.copy(self)
-            step._update = self._update.at_depth(layers)
-            step._train = step._update.compiled()
-            # What only later layers read is trained in other steps.
-            step._has_warned = layers < self.model.config.num_hidden_layers
-            self._at_depth[layers] = step
-        return self._at_depth[layers]
-
-    def train(
-        self,
-        iterator: Iterator[Mapping[str, jax.Array]],
-        num_steps: int,
-        totals: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Trains on the next batches from `distribute`; see the step on TensorFlow.
-
-        It trains on at least one batch. The sums continue from `totals`, the results of
-        earlier calls. The host waits for the devices once, at the end.
-        """
-        run = self.run
-        if self.random_depth:
-            run = functools.partial(self.random_depth.train, self)
-        return run(iterator, num_steps, totals)
+    def _set_depth(self, layers: int) -> None:
+        self._update = self._update.at_depth(layers)
+        self._train = self._update.compiled()
 
     def run(self, iterator, num_steps, totals=None) -> dict[str, Any]:
-        """Does the same with this step's program."""
+        """Trains with this step's program; the host waits for it once, at the end."""
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
         groups, places = self._update.groups(), self._update.shardings()
         state = {
@@ -170,7 +126,8 @@ class TrainStep(EvaluationStep):
             for name, variables in groups.items():
                 for variable, value in zip(variables, state[name], strict=True):
                     variable.assign(value)
-        self._warn_of_unread()
+        read = {self._names[i] for i in self._update.read}
+        self._warn_of_unread(set(self._names) - read)
         if self._ratio_names:
             steps[-1]["ratios"] = self.optimizer.last_trust_ratios.value
         steps = jax.device_get(steps)
@@ -205,18 +162,6 @@ class TrainStep(EvaluationStep):
     def num_shares(self) -> int:
         """The number of devices of this process."""
         return num_shares(self.strategy)
-
-    def _warn_of_unread(self) -> None:
-        if self._has_warned:
-            return
-        self._has_warned = True
-        read = {self._names[i] for i in self._update.read}
-        unread = set(self._names) - read & set(self.model.untrained_weights)
-        if unread:
-            logging.warning(
-                "the loss does not read %s: they keep their initial values",
-                ", ".join(sorted(unread)),
-            )
 
 
 class _Batches:

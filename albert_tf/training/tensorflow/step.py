@@ -13,7 +13,6 @@ through the model. Micro-batches are computed twice for this, first without grad
 """
 
 import contextlib
-import copy
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,13 +20,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from albert_tf import features
 from albert_tf.layers.context import fused_elementwise
 from albert_tf.layers.depth import UNROLLED, depth_form, limit_layers
 from albert_tf.layers.dropout import StepSeeds
-from albert_tf.models.base import weight_names
+from albert_tf.training.base_step import BaseEvaluationStep, BaseTrainStep
 from albert_tf.training.random_depth import RandomDepth
 from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 
@@ -35,21 +33,13 @@ from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
-class EvaluationStep:
+class EvaluationStep(BaseEvaluationStep):
     """Runs evaluation steps under a strategy; see `TrainStep` for the arguments."""
 
-    def __init__(
-        self,
-        model: keras.Model,
-        objective: Any,
-        strategy: tf.distribute.Strategy,
-        forward: Callable[..., Any] | None = None,
-    ):
-        self.model = model
-        self.forward = forward or model
-        self.objective = objective
-        self.strategy = strategy
-        self.sum_names = (*objective.sum_names, "tokens", "positions")
+    strategy: tf.distribute.Strategy
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
         # TensorFlow counts the traces of a method over all objects, and warns about
         # them from the third run of a process on; it does not for a `partial`.
         evaluate = functools.partial(self._evaluate_step)
@@ -74,7 +64,7 @@ class EvaluationStep:
         return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
 
 
-class TrainStep(EvaluationStep):
+class TrainStep(BaseTrainStep, EvaluationStep):
     """Runs training and evaluation steps of a model under a strategy.
 
     Args:
@@ -117,28 +107,18 @@ class TrainStep(EvaluationStep):
         random_depth: RandomDepth | None = None,
     ):
         super().__init__(model, objective, strategy, forward)
-        # With two nets trained together, the generator fills in masks.
-        self._answering = getattr(model, "generator", model)
-        self.optimizer = optimizer
         self.seed = seed
         self.accumulation = accumulation
         self.depth = depth
-        self.random_depth = random_depth
-        self.extra = getattr(forward, "extra_weights", {})
-        self.variables = [*model.trainable_variables, *self.extra.values()]
+        variables = [*model.trainable_variables, *self.extra.values()]
         with strategy.scope():
             if model.compute_dtype == "float16":
                 optimizer.scale_losses()
-            optimizer.build(self.variables)
+            optimizer.build(variables)
+        self._describe(variables, optimizer, random_depth)
         self._loss_scale = optimizer.loss_scale
         # The step itself sums the gradients, see `_replica_step`.
         optimizer.sum_over_replicas = False
-        ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
-        names = weight_names(model) | self.extra
-        names = {id(v): name for name, v in names.items()}
-        self._names = [names[id(v)] for v in self.variables]
-        self._ratio_names = tuple(names[id(v)] for v in ratios)
-        self._has_warned = False
         self._gathered = getattr(objective, "gathered", ())
         self._structure = None  # of the outputs that vectors are stacked from
         self._compile_chain = None
@@ -148,7 +128,6 @@ class TrainStep(EvaluationStep):
             self._compile_chain = _compile_chain
         self._jit_compile = jit_compile and not on_tpu
         self._layers: int | None = None
-        self._at_depth: dict[int, TrainStep] = {}
         self._compile()
         predict = functools.partial(self._predict_step)
         self._predict = tf.function(predict, autograph=False, reduce_retracing=True)
@@ -161,47 +140,12 @@ class TrainStep(EvaluationStep):
         self._vectors = compiled(self._vectors_step)
         self._train = tf.function(functools.partial(self._train_steps))
 
-    def at_depth(self, layers: int) -> "TrainStep":
-        """Returns the step on the same model with a program for its first layers."""
-        if layers not in self._at_depth:
-            step = copy.copy(self)
-            step._layers = layers
-            # What only later layers read is trained in other steps.
-            step._has_warned = layers < self.model.config.num_hidden_layers
-            step._compile()
-            self._at_depth[layers] = step
-        return self._at_depth[layers]
-
-    def train(
-        self,
-        iterator,
-        num_steps: int,
-        totals: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Trains on the next batches.
-
-        Args:
-            iterator: Iterator over a distributed dataset.
-            num_steps: int. Number of batches, at least 1.
-            totals: dict or None. Results of earlier calls. The sums continue from them,
-                so that they are bit-identical however the steps are divided into calls.
-
-        Returns:
-            dict of NumPy values: float32 scalars `sum_names`, added up over replicas
-            and steps; the `learning_rate` of the last step; float32 `[num_steps]`
-            vectors `losses` and `grad_norms`, global norms before clipping; with LAMB,
-            the dict `trust_ratios` of floats of the last step, by weight; in float16
-            `loss_scales`, float32 `[num_steps]`, the factors of the losses (a step with
-            a norm that is not finite was skipped), the float `loss_scale` of the next
-            step, and the int `skipped_steps` so far.
-        """
-        run = self.run
-        if self.random_depth:
-            run = functools.partial(self.random_depth.train, self)
-        return run(iterator, num_steps, totals)
+    def _set_depth(self, layers: int) -> None:
+        self._layers = layers
+        self._compile()
 
     def run(self, iterator, num_steps, totals=None) -> dict[str, Any]:
-        """Does the same in a single call of a graph, with this step's layers."""
+        """Trains in a single call of a graph, with this step's number of layers."""
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
         sums, measured, rate = self._train(
             iterator, tf.constant(num_steps, tf.int32), tf.constant(before, tf.float32)
@@ -292,14 +236,7 @@ class TrainStep(EvaluationStep):
     def _without_unread(self, gradients):
         """Returns gradients and variables, without variables that have no gradient."""
         pairs = list(zip(gradients, self.variables, self._names, strict=True))
-        unread = {name for gradient, _, name in pairs if gradient is None}
-        unread.intersection_update(self.model.untrained_weights)
-        if unread and not self._has_warned:
-            self._has_warned = True
-            logging.warning(
-                "the loss does not read %s: they keep their initial values",
-                ", ".join(sorted(unread)),
-            )
+        self._warn_of_unread(name for gradient, _, name in pairs if gradient is None)
         read = [(gradient, v) for gradient, v, _ in pairs if gradient is not None]
         return [gradient for gradient, _ in read], [v for _, v in read]
 

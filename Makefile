@@ -69,7 +69,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
 .PHONY: demo test test-slow test-benchmarks test-broad test-peers test-backends test-plan \
-  test-beam test-all short-demo short-docs docs notebooks linkcheck install \
+  test-beam test-all short-docs docs notebooks linkcheck install \
   install-dev install-all lint format lock clean
 
 demo: install
@@ -121,14 +121,13 @@ test-all:
 	  --ignore=tests/peers
 	$(BIN)/python -m tests.seconds
 
-short-demo:
+# Every cell of every page, with the model of a demo of 30 steps: it says little, so
+# nothing is left to a `make docs`. One recipe, as make would start the pages after
+# everything that waits if the demo were a target of its own.
+short-docs:
 	rm -rf docs/_work docs/_build/cells
 	$(MAKE) demo DEMO_FLAGS="--output_dir=docs/_work/demo_output --num_train_steps=30 \
 	  --input_file=docstrings:max_bytes=1000000"
-
-# Every cell of every page, with the model of that demo: it says little, so nothing is
-# left to a `make docs`.
-short-docs: short-demo
 	export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1; \
 	  DOCS_SHORT=1 $(MAKE) docs DOCS_ROWS="--num_train=64 --num_dev=40"
 	rm -rf docs/_work docs/_build/cells

@@ -22,6 +22,7 @@ from albert_tf import features
 from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import require
 from albert_tf.export.export_settings import check_packages, check_quantization
+from albert_tf.export.saved_model import write_functions
 from albert_tf.heads import VECTORS, find
 from albert_tf.models.tensorflow import fast_forward
 
@@ -91,11 +92,8 @@ class TokensGraph:
     def saved_model(self, max_rank: int = 5) -> Iterator[str]:
         """Yields a temporary folder with the model as a SavedModel; see `function`."""
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
-            archive = keras.export.ExportArchive()
-            archive.track(self.model)
             with self.function(max_rank) as function:
-                archive.add_endpoint(SIGNATURE, function)
-                archive.write_out(folder, verbose=False)
+                write_functions(folder, {SIGNATURE: function})
             yield folder
 
     def random_batch(

@@ -261,14 +261,13 @@ def describe(
 
 
 def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) -> None:
-    # The archive finds the variables that signatures read, and leaves the others out.
-    archive = keras.export.ExportArchive()
-    # Otherwise the vocabulary is an "untracked resource" and saving fails.
-    archive.track(text_inputs)
+    functions = {}
     for name, signature in signatures.items():
         specs = specs_of(signature, model)
-        archive.add_endpoint(name, _checking_shapes(signature, specs), specs)
-    archive.write_out(folder, verbose=False)
+        function = _checking_shapes(signature, specs)
+        functions[name] = tf.function(function, input_signature=specs, autograph=False)
+    # Otherwise the vocabulary is an "untracked resource" and saving fails.
+    write_functions(folder, functions, text_inputs)
     # TensorFlow writes "predict" for every signature, but a server's Classify call
     # looks for its own method name.
     saved_model = manifest.read_saved_model(folder)
@@ -277,6 +276,21 @@ def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) ->
             meta_graph.signature_def["classify"].method_name = CLASSIFY_METHOD
     data = saved_model.SerializeToString(deterministic=True)
     pathlib.Path(folder, manifest.MODEL_FILE).write_bytes(data)
+
+
+def write_functions(
+    folder: str, functions: Mapping[str, Any], resources: tf.Module | None = None
+) -> None:
+    """Saves functions as signatures, with no other variables than they read.
+
+    `keras.export.ExportArchive` would trace each of them twice.
+    """
+    traced = {name: f.get_concrete_function() for name, f in functions.items()}
+    root = tf.Module()
+    root.resources = resources
+    read = {id(v): v for function in traced.values() for v in function.variables}
+    root.weights = list(read.values())
+    tf.saved_model.save(root, folder, traced)
 
 
 def _checking_shapes(signature: Signature, specs: list[tf.TensorSpec]) -> Signature:

@@ -88,7 +88,7 @@ def specs_of(signature: Signature, model: keras.Model) -> list[tf.TensorSpec]:
 class TextInputs(tf.Module):
     """Turns texts and pairs of texts into model inputs.
 
-    Attach it to the exported model (`archive.track`); otherwise the vocabulary is lost.
+    It must be saved with the functions that use it, or the vocabulary is lost.
 
     `max_seq_length` is the maximum length of a row, including special tokens.
     """

@@ -283,11 +283,14 @@ def write_functions(
 ) -> None:
     """Saves functions as signatures, with no other variables than they read.
 
-    `keras.export.ExportArchive` would trace each of them twice.
+    As with `keras.export.ExportArchive`, which would trace each of them twice, they can
+    also be called as members of the loaded object.
     """
     traced = {name: f.get_concrete_function() for name, f in functions.items()}
     root = tf.Module()
     root.resources = resources
+    for name, function in traced.items():
+        setattr(root, name, function)
     read = {id(v): v for function in traced.values() for v in function.variables}
     root.weights = list(read.values())
     tf.saved_model.save(root, folder, traced)

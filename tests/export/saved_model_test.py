@@ -83,7 +83,7 @@ def test_tokens_preprocess_classify(ask, loaded, classify, tokenizer):
         "lengths": tf.constant(inputs["padding_mask"].sum(1), tf.int32),
         "segment_ids": tf.constant(inputs["segment_ids"]),
     }
-    got = loaded.signatures["tokens"](**tokens)
+    got = loaded.tokens(**tokens)
     np.testing.assert_allclose(got["logits"], classify.logits(TEXTS), atol=1e-5)
     examples = [heads.example(text) for text in TEXTS]
     got = loaded.signatures["classify"](inputs=tf.constant(examples))

@@ -56,6 +56,12 @@ HF_ACTIVATIONS = {
 }
 # Families of models by the `model_type` that Hugging Face gives them.
 FAMILIES = ("albert", "bert", "roberta", "electra")
+# What distinguishes other encoders from these, by `model_type`.
+_UNLIKE = {
+    **dict.fromkeys(("modernbert", "neobert", "eurobert"), "pre-norm and rotary"),
+    **dict.fromkeys(("nomic_bert", "gte", "new", "roformer"), "rotary"),
+    **dict.fromkeys(("roberta-prelayernorm", "xlm-roberta-xl"), "pre-norm"),
+}
 # Families whose original code calls the exact gelu `"gelu"`.
 _EXACT = ("roberta", "electra")
 _CLASS = re.compile(
@@ -145,6 +151,8 @@ def _family(values: dict[str, Any], kind: str) -> str | None:
         return guessed
     if model_type := values.get("model_type"):
         expected = f"model_type must be {' or '.join(FAMILIES)}"
+        unlike = _UNLIKE.get(str(model_type))
+        expected += f", none of which is {unlike}" if unlike else ""
         require(model_type in FAMILIES, expected, model_type, error=ValueError)
         return model_type
     # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.

@@ -440,6 +440,7 @@ BAD = [
     (HF_BERT | {"position_embedding_type": "relative_key"}, "must be 'absolute'"),
     (HF_BERT | {"is_decoder": True}, "is_decoder must be False, received True"),
     ({"model_type": "distilbert", "dim": 8}, "model_type must be .*'distilbert'"),
+    ({"model_type": "modernbert"}, "none of which is pre-norm and rotary"),
     (HF_ALBERT | {"model_type": "deberta"}, "must be albert or bert or .*'deberta'"),
     (
         {**SIZES, "layer_norm_eps": 1e-5, "architectures": ["XLNetModel"]},

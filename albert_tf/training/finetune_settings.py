@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Collection
 from typing import Any, ClassVar
 
@@ -271,6 +272,11 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     def _check_source(self) -> None:
         """Raises `UsageError` if data or initial weights are missing or ambiguous."""
         require(self.output_dir, "--output_dir: required, but not given")
+        folder = os.path.abspath(self.output_dir)
+        for name in ("init_checkpoint", "teacher"):
+            given = getattr(self, name)
+            need = f"--output_dir: is --{name}, too, which the run would replace"
+            require(not given or os.path.abspath(given) != folder, need, given)
         require(
             bool(self.data_dir) != bool(self.train_file),
             "exactly one of --data_dir (a task's official files) and --train_file "

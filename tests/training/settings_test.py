@@ -125,6 +125,7 @@ def test_a_schedule_is_refused(schedule, changes, message):
         ({"from_scratch": True}, "cannot be combined with --init_checkpoint"),
         ({"preset": "albert_base_v2"}, "--preset: only with --from_scratch"),
         ({"output_dir": ""}, "--output_dir: required"),
+        ({"teacher": "o/"}, "--output_dir: is --teacher, too, which the"),
         ({"warmup_proportion": 1.5}, r"warmup_proportion must be in \[0, 1\]"),
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "multiple of"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3"),

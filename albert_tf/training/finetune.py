@@ -121,8 +121,8 @@ def _begin(
     options, weights = {}, class_weights(settings.class_weights, task, data.train)
     if isinstance(task, EmbeddingTask):
         stored = begin.checkpoint.head_options if begin.checkpoint else {}
-        width = stored.get("projection_size") or begin.config.hidden_size
-        options = vectors.model_arguments(settings, task, data.train, width)
+        kept, width = stored.get("projection_size"), begin.config.hidden_size
+        options = vectors.model_arguments(settings, task, data.train, width, kept)
     step = build_step(
         settings,
         strategy,

@@ -20,6 +20,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
+from albert_tf.config import AlbertConfig
 from albert_tf.converters.detect import check_path
 from albert_tf.errors import DataError, require
 from albert_tf.heads import CHOICES, HEADS, LABELS, SPANS, VECTORS
@@ -181,6 +182,9 @@ def _load(
         return lambda part: model.outputs(model.encoded(part))
     # Logits of tokens belong to the student's rows, all others to the texts.
     length = task.options.max_seq_length
+    longest = AlbertConfig.from_pretrained(path).max_position_embeddings
+    need = f"max_seq_length must be at most {longest}, the longest row of the teacher "
+    require(length <= longest, f"{need}{path}", length)
     model = Predictor.from_pretrained(path, max_seq_length=length)
     both = [(x.sha256, x.get_config()) for x in (tokenizer, model.tokenizer)]
     need = f"teacher: {path} must have the student's tokenizer, because the logits of "
@@ -208,7 +212,7 @@ def _read(path: str) -> tuple[dict[str, Any], Outputs]:
     """Returns the record and the outputs in a file."""
     try:
         outputs = _unpacked(files.read_bytes(path))
-        return json.loads(outputs.pop(_RECORD).tobytes()), outputs
+        return dict(json.loads(outputs.pop(_RECORD).tobytes())), outputs
     except (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile):
         need = f"cache_teacher: {path} must be the outputs of a teacher; it is damaged "
         raise DataError(f"{need}or another file") from None

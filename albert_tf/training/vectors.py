@@ -105,22 +105,29 @@ def with_prompts(task: Task, stored: Mapping[str, Any]) -> Task:
 
 
 def model_arguments(
-    settings: FinetuneSettings, task: EmbeddingTask, train: EncodedExamples, width: int
+    settings: FinetuneSettings,
+    task: EmbeddingTask,
+    train: EncodedExamples,
+    width: int,
+    kept: int | None,
 ) -> dict[str, Any]:
     """Returns the arguments of the model that the settings determine.
 
-    A model whose vectors have another `width` than the teacher's is projected.
+    A model of another `width` than the teacher's vectors is projected. Raises
+    `UsageError` if its checkpoint has a projection, which is kept, to another size.
     """
     arguments: dict[str, Any] = {}
     if settings.embedding_pooling:
         arguments["pooling"] = settings.embedding_pooling
-    if settings.projection_size:
-        arguments["projection_size"] = settings.projection_size
     arguments["prompts"] = dict(task.prompts)
-    if task.taught and not settings.projection_size:
+    size = settings.projection_size
+    if task.taught and not size:
         size = train.targets[features.LABELS].shape[1]
-        arguments |= {"projection_size": size} if size != width else {}
-    return arguments
+        size = 0 if size == (kept or width) else size
+    need = f"projection_size: the model projects its vectors to {kept} numbers; "
+    need += "convert_checkpoint --head=none writes the encoder without its projection"
+    require(not size or (kept or size) == size, need, size)
+    return arguments | ({"projection_size": size} if size else {})
 
 
 def make_objective(

@@ -99,6 +99,11 @@ def test_questions_have_a_logit_for_each_token(model_folder, tokenizer, tmp_path
     logits = targets["teacher_logits"]
     assert logits.shape == (len(encoded.rows.ids), 2) and np.isfinite(logits).all()
     assert targets["start_positions"] is encoded.targets["start_positions"]
+    short = dataclasses.replace(
+        arguments[0], teacher=model_folder("question_answering")
+    )
+    with pytest.raises(UsageError, match="at most 24, the longest .* teacher .* 40$"):
+        teachers.taught(short, *arguments[1:])
     moved = prepared(tmp_path, tokenizer, teacher, file, "moved.json", **changes)[2]
     assert rows_digest(moved) == rows_digest(arguments[2])
 
@@ -184,6 +189,9 @@ def test_a_file_of_outputs(model_folder, tokenizer, tmp_path, monkeypatch):
         with pytest.raises(UsageError, match=f"kept.npz holds .* another {what}"):
             teachers.taught(*replaced)
     assert path.read_bytes() == first
+    np.savez(path, record=np.frombuffer(b"[1]", np.uint8))
+    with pytest.raises(DataError, match="cache_teacher: .* damaged or another file"):
+        teachers.taught(*arguments)
     path.write_bytes(first[:-30])
     with pytest.raises(DataError, match="cache_teacher: .* damaged or another file"):
         teachers.taught(*arguments)

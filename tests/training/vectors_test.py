@@ -1,6 +1,7 @@
 """Runs that train vectors: their model, their numbers, and what they refuse."""
 
 import json
+import types
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,7 +16,7 @@ from albert_tf.tasks.embedding import EmbeddingTask
 from albert_tf.tasks.opening import DataSettings, read_labelled
 from albert_tf.training import examples
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.vectors import make_objective
+from albert_tf.training.vectors import make_objective, model_arguments
 from tests.training import runs
 from tests.training.runs import run
 
@@ -121,6 +122,19 @@ def test_a_teacher_knows_the_texts_if_embed_wrote_its_vectors(tmp_path):
         (tmp_path / "v.npy.json").write_text(json.dumps({"texts": texts}))
         with nullcontext() if fits else pytest.raises(UsageError, match="other texts"):
             read(tmp_path, ["text"], teacher_vectors=teacher)
+
+
+def test_a_projection_to_the_width_of_a_teacher(tmp_path):
+    teacher, part = str(tmp_path / "v.npy"), types.SimpleNamespace()
+    np.save(teacher, np.ones((10, 3), "f4"))
+    settings, task, _ = read(tmp_path, ["text"], teacher_vectors=teacher)
+    part.targets = {"labels": np.load(teacher)}
+    for width, kept, size in ((3, None, {}), (12, None, {"projection_size": 3})):
+        found = model_arguments(settings, task, part, width, kept)
+        assert found == {"prompts": {}, **size}
+    assert model_arguments(settings, task, part, 12, 3) == {"prompts": {}}
+    with pytest.raises(UsageError, match="projects its vectors to 5 .*received 3"):
+        model_arguments(settings, task, part, 12, 5)
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,6 @@ class SelfAttention(ConfiguredLayer):
     def build(self, input_shape=None):
         for layer in self.dense.values():
             layer.build((None, None, self.config.hidden_size))
-        self.built = True
 
     def read(self, joined: bool = True) -> tuple:
         """Returns kernels and biases of query, key and value, then the output's.

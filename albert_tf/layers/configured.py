@@ -41,6 +41,8 @@ class Configured:
     """
 
     seed_step = 1  # from the seed of one part to the next
+    # More arguments of the constructor, which are attributes of the same names.
+    arguments: tuple[str, ...] = ()
 
     def seed_of(self, part: int) -> int | None:
         """Returns the seed of a part, or None without a seed."""
@@ -83,8 +85,8 @@ class ConfiguredLayer(Configured, keras.layers.Layer):
         self.seed = seed
 
     def get_config(self):
-        config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "seed": self.seed}
+        own = {name: getattr(self, name) for name in ("seed", *self.arguments)}
+        return {**super().get_config(), "config": self.config.to_dict(), **own}
 
     @classmethod
     def from_config(cls, config):

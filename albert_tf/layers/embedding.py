@@ -69,7 +69,6 @@ class FactorizedEmbedding(ConfiguredLayer):
             )
             setattr(self, name, weight)
         self.layer_norm.build((None, None, self.config.embedding_size))
-        self.built = True
 
     def call(
         self, token_ids, segment_ids=None, position_ids=None, training=False, seeds=None

@@ -44,7 +44,6 @@ class FeedForward(ConfiguredLayer):
     def build(self, input_shape=None):
         self.intermediate.build((None, None, self.config.hidden_size))
         self.output_dense.build((None, None, self.config.intermediate_size))
-        self.built = True
 
     def read(self) -> tuple:
         """Returns both kernels, each followed by its bias, in the compute dtype."""
@@ -84,7 +83,6 @@ class DepthWeights(ConfiguredLayer):
             self.add_weight((inputs, rank), drawn, name=f"{name}_a")
             self.add_weight((rank, outputs), "zeros", name=f"{name}_b")
             self.add_weight((outputs,), "zeros", name=f"{name}_bias")
-        self.built = True
 
     def read(self) -> dict[str, Any]:
         """Returns the vector as `input`, and `(A, B, c)` by the name of the kernel."""
@@ -195,7 +193,6 @@ class SharedEncoder(ConfiguredLayer):
         norms = self.attention_layer_norms + self.ffn_layer_norms
         for layer in self.attentions + self.ffns + norms + self.depth_weights:
             layer.build((None, None, self.config.hidden_size))
-        self.built = True
 
     def call(
         self,

@@ -189,7 +189,6 @@ class LayerNorm(keras.layers.Layer):
             )
             for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
         )
-        self.built = True
 
     def call(self, inputs):
         return self.normalize(inputs, *self.read())

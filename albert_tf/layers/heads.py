@@ -48,7 +48,6 @@ class MaskedLMHead(ConfiguredLayer):
             initializer="zeros",
             autocast=False,  # added in float32
         )
-        self.built = True
 
     @property
     def activation(self) -> str:
@@ -93,7 +92,6 @@ class DiscriminatorHead(ConfiguredLayer):
     def build(self, input_shape=None):
         for layer in (self.dense, self.prediction):
             layer.build((None, None, self.config.hidden_size))
-        self.built = True
 
     def call(self, x):
         x = get_activation(self.config.hidden_act)(self.dense(x))
@@ -129,6 +127,7 @@ class SpanBoundaryHead(MaskedLMHead):
     """
 
     activation = "gelu"
+    arguments = ("max_span", "position_size")
 
     def __init__(
         self,
@@ -174,10 +173,6 @@ class SpanBoundaryHead(MaskedLMHead):
         """Returns the shape of the logits, for `summary()`."""
         return (*positions_shape, self.config.vocab_size)
 
-    def get_config(self):
-        sizes = {"max_span": self.max_span, "position_size": self.position_size}
-        return {**super().get_config(), **sizes}
-
 
 @keras.saving.register_keras_serializable("albert_tf")
 class ExitHead(ConfiguredLayer):
@@ -197,6 +192,8 @@ class ExitHead(ConfiguredLayer):
         float32 logits `[B, C]`.
     """
 
+    arguments = ("num_labels",)
+
     def __init__(
         self, config: AlbertConfig, num_labels: int, seed: int | None = None, **kwargs
     ):
@@ -212,7 +209,6 @@ class ExitHead(ConfiguredLayer):
         shape = (None, self.config.hidden_size)
         for layer in (self.pooler, self.dropout, self.classifier):
             layer.build(shape)
-        self.built = True
 
     def call(self, first, training=False, seeds=None):
         x = self.dropout(self.pooler(first), training=training, seeds=seeds)
@@ -221,9 +217,6 @@ class ExitHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         """Returns the shape of the logits, for `summary()`."""
         return (input_shape[0], self.num_labels)
-
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.num_labels}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -256,7 +249,6 @@ class AnswerEnd(ConfiguredLayer):
         self.dense_0.build((None, None, 2 * D))
         self.layer_norm.build((None, None, None, D))
         self.dense_1.build((None, None, None, D))
-        self.built = True
 
     def call(self, x, starts):
         # [h_t ; h_start] W = h_t W_above + h_start W_below: the product with h_t does
@@ -304,7 +296,6 @@ class Answerability(ConfiguredLayer):
     def build(self, start_shape=None, first_shape=None):
         self.dense_0.build((None, 2 * self.config.hidden_size))
         self.dense_1.build((None, self.config.hidden_size))
-        self.built = True
 
     def call(self, start, first, training=False, seeds=None):
         x = self.dense_0(ops.concatenate([start, first], axis=-1))

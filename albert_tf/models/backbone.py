@@ -109,7 +109,6 @@ class AlbertBackbone(ConfiguredModel):
             self.encoder.build((None, None, self.config.embedding_size))
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
-        self.built = True
 
     def call(
         self,
@@ -241,12 +240,20 @@ class HeadModel(ConfiguredModel):
         self.add_layers()
         self.build()
 
+    def build(self, input_shape=None):
+        if not self.built:
+            self.build_layers()
+
     def add_layers(self) -> None:
         """Adds the layers of the head."""
+        raise NotImplementedError
+
+    def build_layers(self) -> None:
+        """Creates the weights of the layers of the head."""
         raise NotImplementedError
 
     def get_config(self):
         config = super().get_config()
         if not self.reads_pooler:
             config["add_pooler"] = self.backbone.pooler is not None
-        return config
+        return config | {name: getattr(self, name) for name in self.arguments}

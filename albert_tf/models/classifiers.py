@@ -29,6 +29,7 @@ class _Classifier(HeadModel):
 
     head: str  # the name of its row in `HEADS`
     has_dropout = True
+    arguments = ("num_labels",)
 
     def __init__(
         self, config: AlbertConfig, *, num_labels: int | None = None, **kwargs
@@ -48,14 +49,11 @@ class _Classifier(HeadModel):
         # Not a class attribute, which PyTorch would find before the layer.
         self.pooler_dropout = None
 
-    def build(self, input_shape=None):
-        if self.built:
-            return
+    def build_layers(self):
         length = () if self.reads_pooler else (None,)
         shape = (None, *length, self.config.hidden_size)
         self.dropout.build(shape)  # for summary()
         self.classifier.build(shape)
-        self.built = True
 
     def call(self, inputs, training=False, seeds=None):
         """Returns float32 `[B, C]`, or `[B, T, C]` without a pooler.
@@ -76,9 +74,6 @@ class _Classifier(HeadModel):
         # on its place in packed rows.
         x = self.dropout(x, training=training, seeds=seeds)
         return ops.cast(self.classifier(x), "float32")
-
-    def get_config(self):
-        return {**super().get_config(), "num_labels": self.num_labels}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -141,11 +136,10 @@ class AlbertTextClassifier(_Classifier):
             for layer, seed in enumerate(seeds, start=1)
         ]
 
-    def build(self, input_shape=None):
-        if not self.built:
-            for layer in self.exits:
-                layer.build((None, self.config.hidden_size))
-        super().build(input_shape)
+    def build_layers(self):
+        for layer in self.exits:
+            layer.build((None, self.config.hidden_size))
+        super().build_layers()
 
     def _targets(self, y):
         """Replaces names of classes by their indices, and checks that they exist."""

@@ -10,8 +10,20 @@ from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
 
 
+class WithDiscriminator(HeadModel):
+    """A model whose backbone, or one of its two, is a discriminator."""
+
+    def add_layers(self):
+        self.discriminator = DiscriminatorHead(
+            self.config, self.seed_of(4), dtype=self.dtype_policy, name="discriminator"
+        )
+
+    def build_layers(self):
+        self.discriminator.build((None, None, self.config.hidden_size))
+
+
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertDiscriminator(HeadModel):
+class AlbertDiscriminator(WithDiscriminator):
     """Scores every token as replaced (ELECTRA, section 2).
 
     Args:
@@ -33,16 +45,6 @@ class AlbertDiscriminator(HeadModel):
         >>> model({"token_ids": np.array([[2, 13, 1, 3]])}).shape
         TensorShape([1, 4])
     """
-
-    def add_layers(self):
-        self.discriminator = DiscriminatorHead(
-            self.config, self.seed_of(4), dtype=self.dtype_policy, name="discriminator"
-        )
-
-    def build(self, input_shape=None):
-        if not self.built:
-            self.discriminator.build((None, None, self.config.hidden_size))
-        self.built = True
 
     def call(self, inputs, training=False, seeds=None):
         outputs = self.backbone(as_inputs(inputs), training=training, seeds=seeds)

@@ -17,9 +17,8 @@ from albert_tf.config import AlbertConfig, generator_config
 from albert_tf.errors import require
 from albert_tf.heads import PAIRS
 from albert_tf.layers.gathering import gather_positions
-from albert_tf.layers.heads import DiscriminatorHead
-from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
+from albert_tf.models.discriminator import WithDiscriminator
 from albert_tf.models.masked_lm import AlbertMaskedLM
 
 TIED, DISENTANGLED, UNTIED = EMBEDDING_SHARING = ("tied", "disentangled", "none")
@@ -27,7 +26,7 @@ _NEVER = -1e4  # added to a logit: its probability becomes 0
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class ElectraPretrainer(HeadModel):
+class ElectraPretrainer(WithDiscriminator):
     """A generator and a discriminator that are trained together.
 
     The backbone is the discriminator's. `generator` is an `AlbertMaskedLM`. No gradient
@@ -80,6 +79,7 @@ class ElectraPretrainer(HeadModel):
         (TensorShape([1, 1, 100]), TensorShape([1, 5]))
     """
 
+    arguments = PAIRS["electra"].options
     needed_inputs = (
         features.MASK_POSITIONS,
         features.MASK_IDS,
@@ -147,14 +147,7 @@ class ElectraPretrainer(HeadModel):
             )
             for table in backbone.embeddings.tables:
                 table.assign(ops.zeros(table.shape, table.dtype))
-        self.discriminator = DiscriminatorHead(
-            self.config, self.seed_of(4), dtype=self.dtype_policy, name="discriminator"
-        )
-
-    def build(self, input_shape=None):
-        if not self.built:
-            self.discriminator.build((None, None, self.config.hidden_size))
-        self.built = True
+        super().add_layers()
 
     def call(self, inputs, training=False, seeds=None):
         draws = inputs.get(features.SAMPLE_DRAWS) if isinstance(inputs, dict) else None
@@ -185,10 +178,6 @@ class ElectraPretrainer(HeadModel):
             "corrupted_ids": corrupted,
             "replaced": replaced,
         }
-
-    def get_config(self):
-        names = PAIRS["electra"].options
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def sample(logits, draws, temperature: float = 1.0, never=None):

@@ -106,10 +106,9 @@ class AlbertTextEmbedder(HeadModel):
                 dtype="float32",
             )
 
-    def build(self, input_shape=None):
-        if not self.built and self.projection is not None:
+    def build_layers(self):
+        if self.projection is not None:
             self.projection.build((None, self.config.hidden_size))
-        self.built = True
 
     @property
     def vector_size(self) -> int:

@@ -21,10 +21,8 @@ class _WithMaskedLM(HeadModel):
             self.config, self.seed_of(4), dtype=self.dtype_policy, name="mlm_head"
         )
 
-    def build(self, input_shape=None):
-        if not self.built:
-            self.mlm_head.build((None, None, self.config.hidden_size))
-        self.built = True
+    def build_layers(self):
+        self.mlm_head.build((None, None, self.config.hidden_size))
 
     def encode(self, inputs, training, seeds, output_hidden_states) -> dict:
         """Returns the outputs of the backbone."""
@@ -113,10 +111,9 @@ class AlbertPretrainer(_WithMaskedLM):
         # No dropout, as in the original; Hugging Face's model has 0.1 here.
         self.sop_head = self.add_dense(2, "sop_head", 5)
 
-    def build(self, input_shape=None):
-        if not self.built:
-            self.sop_head.build((None, self.config.hidden_size))
-        super().build(input_shape)
+    def build_layers(self):
+        self.sop_head.build((None, self.config.hidden_size))
+        super().build_layers()
 
     def call(self, inputs, training=False, seeds=None, output_hidden_states=False):
         inputs = as_inputs(inputs, *self.needed_inputs)
@@ -171,6 +168,7 @@ class SpanBertPretrainer(_WithMaskedLM):
     """
 
     needed_inputs = (features.MASK_POSITIONS,)
+    arguments = ("max_span", "position_size")
 
     def __init__(
         self,
@@ -182,7 +180,7 @@ class SpanBertPretrainer(_WithMaskedLM):
     ):
         self.max_span = max_span
         self.position_size = position_size
-        for name in ("max_span", "position_size"):
+        for name in self.arguments:
             size, need = getattr(self, name), f"{name} must be a positive integer"
             require(type(size) is int and size > 0, need, size, error=ValueError)
         super().__init__(config, **kwargs)
@@ -198,10 +196,9 @@ class SpanBertPretrainer(_WithMaskedLM):
             name="sbo_head",
         )
 
-    def build(self, input_shape=None):
-        if not self.built:
-            self.sbo_head.build((None, None, self.config.hidden_size), (None, None))
-        super().build(input_shape)
+    def build_layers(self):
+        self.sbo_head.build((None, None, self.config.hidden_size), (None, None))
+        super().build_layers()
 
     def call(self, inputs, training=False, seeds=None, output_hidden_states=False):
         inputs = as_inputs(inputs, *self.needed_inputs)
@@ -213,7 +210,3 @@ class SpanBertPretrainer(_WithMaskedLM):
             weights = inputs[features.MASK_WEIGHTS]
             outputs["sbo_logits"] = self.sbo_head(x, positions, weights, table)
         return outputs
-
-    def get_config(self):
-        sizes = {"max_span": self.max_span, "position_size": self.position_size}
-        return {**super().get_config(), **sizes}

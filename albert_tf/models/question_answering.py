@@ -67,6 +67,8 @@ class AlbertBeamQuestionAnswering(HeadModel):
         (TensorShape([1, 5]), TensorShape([1, 25]))
     """
 
+    arguments = ("start_n_top", "end_n_top")
+
     def __init__(
         self,
         config: AlbertConfig,
@@ -92,16 +94,13 @@ class AlbertBeamQuestionAnswering(HeadModel):
             self.config, self.seed_of(9), dtype="float32", name="answer_head"
         )
 
-    def build(self, input_shape=None):
-        if self.built:
-            return
+    def build_layers(self):
         # From the shapes of their inputs, `summary()` derives the outputs' shapes.
         tokens = (None, None, self.config.hidden_size)
         rows = tokens[1:]
         self.start_head.build(tokens)
         self.end_head.build(tokens, tokens)
         self.answer_head.build(rows, rows)
-        self.built = True
 
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)
@@ -161,13 +160,6 @@ class AlbertBeamQuestionAnswering(HeadModel):
         allowed = ops.logical_and(ops.equal(text, 1), from_right > 1)
         first = ops.equal(ops.arange(ops.shape(text)[1]), 0)
         return 1.0 - ops.cast(ops.logical_or(allowed, first), "float32")
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "start_n_top": self.start_n_top,
-            "end_n_top": self.end_n_top,
-        }
 
 
 def _mask(logits, p_mask):

@@ -156,15 +156,15 @@ class Checkpoint:
     def without_head(self) -> "Checkpoint":
         """Returns the encoder alone, so that a new head can be built on it."""
         owns, tensors = find(self.head).owns, self.tensors
-        return dataclasses.replace(
-            self,
-            tensors={name: tensors[name] for name in tensors if not owns(name)},
-            head=None,
-            head_options={},
-            labels=None,
-            problem_type=None,
-            task=None,
-        )
+        return self.for_other(None, {k: t for k, t in tensors.items() if not owns(k)})
+
+    def for_other(
+        self, head: str | None, tensors: dict[str, Tensor], **changes: Any
+    ) -> "Checkpoint":
+        """Returns it with another head, about which the files say nothing."""
+        own = dict.fromkeys(("labels", "problem_type", "task")) | {"head_options": {}}
+        values = {"head": head, "tensors": tensors, **own, **changes}
+        return dataclasses.replace(self, **values)
 
     @property
     def has_pooler(self) -> bool:

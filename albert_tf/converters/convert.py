@@ -138,19 +138,10 @@ def select(
                 f"{checkpoint.path}: holds no {layer}, which a {head} needs; initial "
                 "values are never written (--ignore allows it to be missing)"
             )
-    same = head == checkpoint.head
-    return dataclasses.replace(
-        checkpoint,
-        head=head,
-        tensors=tensors,
-        labels=checkpoint.labels if same else None,
-        problem_type=checkpoint.problem_type if same else None,
-        max_seq_length=checkpoint.max_seq_length if same else None,
-        task=checkpoint.task if same else None,
-        head_options=checkpoint.head_options if same else {},
-        notes=[],
-        generator=generator,
-    )
+    changes = {"notes": [], "generator": generator}
+    if head == checkpoint.head:
+        return dataclasses.replace(checkpoint, tensors=tensors, **changes)
+    return checkpoint.for_other(head, tensors, max_seq_length=None, **changes)
 
 
 def _refuse_leftovers(

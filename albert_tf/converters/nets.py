@@ -102,16 +102,8 @@ def join(main: Checkpoint, pair: str, options: Mapping[str, Any]) -> Checkpoint:
         if generator is None:
             inner = {k: v for k, v in own.items() if k.startswith(_EMBEDDINGS)}
         own |= {k: _combined(own[k], inner[k], np.subtract) for k in _TABLES}
-    return dataclasses.replace(
-        main,
-        head=pair,
-        tensors=own | {_PREFIX + name: tensor for name, tensor in inner.items()},
-        head_options={},
-        labels=None,
-        problem_type=None,
-        task=None,
-        generator=None,
-    )
+    tensors = own | {_PREFIX + name: tensor for name, tensor in inner.items()}
+    return main.for_other(pair, tensors, generator=None)
 
 
 def digest(checkpoint: Checkpoint) -> str:

@@ -1,5 +1,6 @@
-"""Errors that a user can cause, one exit code each; counts in messages; warnings."""
+"""Errors that a user can cause, one exit code each; parts of messages; warnings."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,3 +71,9 @@ def count_of(number: int, noun: str) -> str:
 def list_counts(counts: Mapping[str, int]) -> str:
     """Returns "short 1,200, long 3", or "none"."""
     return ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "none"
+
+
+def without_graph_names(line: str) -> str:
+    """Removes TensorFlow's names in the graph: `{{node x}}`, `[Op:y] name: z`."""
+    line = re.sub(r"\{\{.*?\}\}\s*", "", line)
+    return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()

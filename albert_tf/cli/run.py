@@ -25,8 +25,7 @@ from absl import flags, logging
 from albert_tf.cli import start
 from albert_tf.cli.flags import ALIASES, FROM_CONFIG, HIDDEN
 from albert_tf.cli.help import help_text
-from albert_tf.errors import DataError, Stopped, UsageError
-from albert_tf.storage.calls import without_graph_names
+from albert_tf.errors import DataError, Stopped, UsageError, without_graph_names
 
 start.install()
 

@@ -10,13 +10,12 @@ import functools
 import io
 import itertools
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, without_graph_names
 
 
 def numbered(names: str) -> frozenset[int]:
@@ -78,12 +77,6 @@ def as_os_error() -> Iterator[None]:
         number = next(filter(None, map(_NUMBERS_BY_CLASS.get, kinds)), None)
         reason = message or (os.strerror(number) if number else kinds[0])
         raise OSError(number, reason) from e
-
-
-def without_graph_names(line: str) -> str:
-    """Removes TensorFlow's names in the graph: `{{node x}}`, `[Op:y] name: z`."""
-    line = re.sub(r"\{\{.*?\}\}\s*", "", line)
-    return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()
 
 
 def reason_of(error: OSError) -> str:

@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, without_graph_names
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files, streams
-from albert_tf.storage.calls import without_graph_names
 from albert_tf.storage.streams import find_checkpoints
 from albert_tf.training.engine import value_of
 from albert_tf.training.weights import WeightAverages

@@ -93,7 +93,7 @@ def make_choice_signatures(
         is_choice = (lengths > 0) | (tf.range(width) == 0)
         flat = [-1, tf.shape(token_ids)[2]]
         rows = token_inputs(
-            model.config,
+            model,
             tf.reshape(token_ids, flat),
             tf.reshape(tf.where(is_choice, lengths, 1), [-1]),
             tf.reshape(segment_ids, flat),

@@ -103,7 +103,7 @@ def make_question_signatures(
         return answers_of(row_candidates, windows, answering, is_beam)
 
     def tokens(token_ids, lengths, segment_ids):
-        rows = token_inputs(model.config, token_ids, lengths, segment_ids)
+        rows = token_inputs(model, token_ids, lengths, segment_ids)
         width = tf.shape(token_ids)[1]
         if is_beam:
             count = model.start_n_top

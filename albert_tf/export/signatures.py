@@ -100,7 +100,7 @@ def make_signatures(
         "serving_default": lambda text: answer(text_inputs(text)),
         "pair": lambda text, text_pair: answer(text_inputs(text, text_pair)),
         "tokens": lambda token_ids, lengths, segment_ids: answer(
-            token_inputs(model.config, token_ids, lengths, segment_ids)
+            token_inputs(model, token_ids, lengths, segment_ids)
         ),
         "preprocess": lambda text: text_inputs(text),
         **embeddings,
@@ -276,7 +276,7 @@ def _masked_lm(model: keras.Model) -> Signature:
     """Returns `masked_lm(token_ids, lengths, segment_ids, mask_positions)`."""
 
     def masked_lm(token_ids, lengths, segment_ids, mask_positions):
-        inputs = token_inputs(model.config, token_ids, lengths, segment_ids)
+        inputs = token_inputs(model, token_ids, lengths, segment_ids)
         # A mask may be in any column.
         width = tf.shape(token_ids)[1]
         message = "mask_positions: from 0 to the columns of token_ids - 1"

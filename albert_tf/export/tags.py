@@ -128,7 +128,7 @@ def make_tag_signatures(
         width = tf.shape(token_ids)[1]
         logits = run_padded(
             functools.partial(model, training=False),
-            token_inputs(model.config, token_ids, lengths, segment_ids),
+            token_inputs(model, token_ids, lengths, segment_ids),
             tf.zeros([0, width, model.num_labels]),
             least=width,
         )

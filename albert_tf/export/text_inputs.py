@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
 from albert_tf.converters.keras_model import head_of
 from albert_tf.heads import find
 from albert_tf.text import inputs_graph, normalization
@@ -160,7 +159,7 @@ def _end(texts: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def token_inputs(
-    config: AlbertConfig,
+    model: keras.Model,
     token_ids: tf.Tensor,
     lengths: tf.Tensor,
     segment_ids: tf.Tensor,
@@ -178,6 +177,7 @@ def token_inputs(
     Raises:
         InvalidArgumentError: When run, if a value is out of range.
     """
+    config = model.config
     vocab_size, type_vocab_size = config.vocab_size, config.type_vocab_size
     most = config.max_position_embeddings
     rows, width = tf.unstack(tf.shape(token_ids))

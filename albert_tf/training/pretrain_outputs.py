@@ -6,19 +6,25 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf.config import FAMILIES, AlbertConfig
 from albert_tf.converters import nets
-from albert_tf.converters.cards import model_card
+from albert_tf.converters.cards import render
 from albert_tf.converters.keras_model import from_model
 from albert_tf.converters.load import write_files
+from albert_tf.environment import describe_environment
 from albert_tf.errors import DataError, require
 from albert_tf.figure import drawn_if_possible
 from albert_tf.heads import MODEL, find
+from albert_tf.objectives.pretraining import Objective
 from albert_tf.storage import files, folders
 from albert_tf.training.checkpoints import latest_step
 from albert_tf.training.context import RunContext
 from albert_tf.training.metrics_file import METRICS_FILE, PAGE_FILE, read_metrics
 from albert_tf.training.run_folder import BEST_FOLDER, CHECKPOINT_FOLDER, RunFolder
 from albert_tf.training.weights import mark_trained
+
+# Names of families, as written in their papers.
+_TITLES = {name: name.upper() for name in FAMILIES} | {"roberta": "RoBERTa"}
 
 
 def _models(folder: RunFolder, head: str) -> list[str]:
@@ -96,3 +102,65 @@ def page_of_a_stopped_run(run: RunContext) -> Iterator[None]:
 def _draw(run: RunContext, **about: Any) -> None:
     for name, data in run.draw(run.folder.path, **about).items():
         files.write_bytes(run.folder.join(name), data)
+
+
+def model_card(
+    settings: Any,
+    config: AlbertConfig,
+    objective: Objective,
+    metrics: Sequence[Mapping[str, Any]],
+    tokenizer,
+    keeps_masks: bool = False,
+    skipped: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Returns the card of a pretrained model, whose numbers were measured in its run.
+
+    Args:
+        keeps_masks: bool. Whether the records contain the masks, so that the run's
+            masking settings had no effect.
+        skipped: Entries of `skipped_batches.json`: batches that were left out.
+    """
+    made = describe_environment()
+    return render(
+        "model_card",
+        settings=settings,
+        config=config,
+        kind=_TITLES[config.family],
+        nets=[name for name in find(objective.head).nets if name != MODEL],
+        own=", ".join(f"`{k}={getattr(settings, k)}`" for k in objective.own_settings),
+        names=["data", "loss", *_scores(objective).values()],
+        rows=_results(objective, metrics),
+        tokenizer=tokenizer,
+        keeps_masks=keeps_masks,
+        skipped=skipped,
+        versions=[f"{k} {v}" for k, v in made["versions"].items() if v],
+        git_revision=made["git_revision"],
+    )
+
+
+def _scores(objective: Objective) -> dict[str, str]:
+    return {k: title for term in objective.terms for k, title in term.scores.items()}
+
+
+def _results(
+    objective: Objective, metrics: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, list[float | None]]]:
+    """Returns titles and the last results; None where there is no measurement."""
+    names = list(_scores(objective))
+    rows: list[tuple[str, list[float | None]]] = []
+    for title, split in (("training, up to", "train"), ("held out,", "eval")):
+        measured = [line for line in metrics if line["split"] == split]
+        if not measured:
+            continue
+        last = measured[-1]
+        numbers = [last["loss"], *map(last.get, names)]
+        rows.append((f"{title} step {last['step']:,}", numbers))
+        if "ema_loss" in last:
+            numbers = [last.get(f"ema_{name}") for name in names]
+            title = f"{title} averaged weights, step {last['step']:,}"
+            rows.append((title, [last["ema_loss"], *numbers]))
+        stems = (n.removesuffix("_accuracy") for n in names)
+        baselines = [last.get(f"{stem}_baseline") for stem in stems]
+        if split == "eval" and any(value is not None for value in baselines):
+            rows.append(("best constant answer, held out", [None, *baselines]))
+    return rows

@@ -5,8 +5,8 @@ import types
 import pytest
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.cards import model_card
 from albert_tf.objectives.pretraining import ALBERT, BERT, ELECTRA
+from albert_tf.training.pretrain_outputs import model_card
 from albert_tf.training.pretrain_settings import PretrainSettings
 
 METRICS = [

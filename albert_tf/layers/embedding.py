@@ -9,8 +9,10 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require
+from albert_tf.kernels import assert_below
 from albert_tf.kernels.device import is_cuda
 from albert_tf.layers.configured import ConfiguredLayer
 
@@ -137,6 +139,16 @@ def _offset_positions(token_ids, position_ids, offset: int):
     if position_ids is None:
         position_ids = ops.cumsum(real, axis=1) - 1
     return (ops.cast(position_ids, "int32") + 1) * real + (offset - 1)
+
+
+def with_checked_segments(x, count: int):
+    """Returns inputs, or a data set that checks them, after `check_segments`."""
+    if isinstance(x, dict) and features.SEGMENT_IDS in x:
+        check_segments(x[features.SEGMENT_IDS], count)
+    if hasattr(x, "element_spec"):  # a TensorFlow dataset
+        need = f"segment_ids must be below type_vocab_size={count}"
+        return assert_below(x, features.SEGMENT_IDS, count, need)
+    return x
 
 
 def check_segments(segment_ids, count: int) -> None:

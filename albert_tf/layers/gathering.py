@@ -1,4 +1,4 @@
-"""Rows of sequences at positions, and the spans that the positions form.
+"""Rows of sequences at positions, the spans that those form, and logits of labels.
 
 Legend: `B` batch, `T` sequence, `P` positions, `D` hidden.
 """
@@ -6,6 +6,8 @@ Legend: `B` batch, `T` sequence, `P` positions, `D` hidden.
 from typing import Any, NamedTuple
 
 from keras import ops
+
+from albert_tf.kernels.device import is_cuda
 
 
 def gather_positions(x, positions):
@@ -23,6 +25,17 @@ def gather_places(x, places):
     The places, of any shape, are indices of the rows of `[B * T, D]`.
     """
     return ops.take(ops.reshape(x, (-1, x.shape[-1])), places, axis=0)
+
+
+def gather_labels(logits, labels):
+    """Returns the logits `[...]`, of float32 `[..., C]`, of int labels `[...]`."""
+    labels = ops.expand_dims(labels, -1)
+    if is_cuda():
+        # The gradient of a look-up would first be scattered to float32 numbers in
+        # memory. On an H100 this form halves the traffic of the head.
+        is_label = ops.equal(ops.arange(logits.shape[-1], dtype=labels.dtype), labels)
+        return ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
+    return ops.squeeze(ops.take_along_axis(logits, labels, axis=-1), -1)
 
 
 class MaskedSpans(NamedTuple):

@@ -17,7 +17,7 @@ from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UntrainedWeightsWarning
 from albert_tf.layers.configured import Configured
-from albert_tf.layers.embedding import check_segments
+from albert_tf.layers.embedding import with_checked_segments
 
 # Our input names, by the names of Hugging Face and of the original.
 _OTHER_NAMES = {
@@ -202,15 +202,7 @@ class ConfiguredModel(Configured, keras.Model):
 
     def _encoded(self, x):
         x = x if self.preprocessor is None else self.preprocessor.encode_texts(x)
-        count = self.config.type_vocab_size
-        if isinstance(x, dict) and features.SEGMENT_IDS in x:
-            check_segments(x[features.SEGMENT_IDS], count)
-        if hasattr(x, "element_spec"):  # a TensorFlow dataset
-            from albert_tf.kernels import assert_below
-
-            need = f"segment_ids must be below type_vocab_size={count}"
-            return assert_below(x, features.SEGMENT_IDS, count, need)
-        return x
+        return with_checked_segments(x, self.config.type_vocab_size)
 
     def _targets(self, y):
         """Returns labels as an array, as Keras needs them with a dict of inputs."""

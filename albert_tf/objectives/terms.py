@@ -11,8 +11,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import features
-from albert_tf.kernels.device import is_cuda
-from albert_tf.layers.gathering import masked_spans
+from albert_tf.layers.gathering import gather_labels, masked_spans
 
 # Bins of the histograms of logits, from -8 to 8; outliers count in the outer bins.
 _BINS, _BIN_WIDTH = 32, 0.5
@@ -221,12 +220,5 @@ class Detection(Term):
 def cross_entropy(logits, labels):
     """Returns the negative log-likelihood float32 `[...]` of int labels `[...]`."""
     logits = ops.cast(logits, "float32")
-    labels = ops.expand_dims(labels, -1)
-    if is_cuda():
-        # The gradient of a look-up would first be scattered to float32 numbers in
-        # memory. On an H100 this form halves the traffic of the head.
-        is_label = ops.equal(ops.arange(logits.shape[-1], dtype=labels.dtype), labels)
-        picked = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
-    else:
-        picked = ops.squeeze(ops.take_along_axis(logits, labels, axis=-1), -1)
+    picked = gather_labels(logits, labels)
     return ops.logsumexp(logits, axis=-1) - picked

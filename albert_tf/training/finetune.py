@@ -13,7 +13,6 @@ from albert_tf.errors import require
 from albert_tf.heads import NONE
 from albert_tf.objectives.distillation import Taught
 from albert_tf.objectives.finetuning import for_task, with_exits
-from albert_tf.optimizers.create import learning_rate_multipliers
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
@@ -32,7 +31,10 @@ from albert_tf.training.context import Draw, no_pictures
 from albert_tf.training.engine import Strategy, helper_name, is_one_of_several
 from albert_tf.training.evaluation import Collapse, Evaluator
 from albert_tf.training.examples import Read, RunExamples, Split
-from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.finetune_settings import (
+    FinetuneSettings,
+    learning_rate_multipliers,
+)
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Observers, Run, build_step, devices, is_done
 from albert_tf.training.start import Start

@@ -17,10 +17,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli.run import run
+from albert_tf.data.corpus.docstrings import write_topic_tables
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.templates import templates
-from albert_tf.tasks.docstring_topics import write_topic_tables
 from albert_tf.training.metrics_file import METRICS_FILE, read_metrics
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo_output", "New folder of results.")

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from albert_tf.tasks import docstring_topics
+from albert_tf.data.corpus import docstrings
 from tests.commands import run_command
 
 DEMO = str(pathlib.Path(__file__).parents[2] / "tools/demo.py")
@@ -16,7 +16,7 @@ def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path):
 
 
 def test_failing_step_is_one_line(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(docstring_topics, "write_topic_tables", lambda *_: None)
+    monkeypatch.setattr(docstrings, "write_topic_tables", lambda *_: None)
     given = {"output_dir": tmp_path / "out", "input_file": "nowhere.txt"}
     done = run_command(DEMO, **given)
     assert done.code == 1 and "failed with exit code 1" in done.error

@@ -12,13 +12,19 @@ so that a limit on the size gives the same text on equal installations.
 """
 
 import ast
+import csv
 import hashlib
 import inspect
+import io
 import os
+import random
 import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
+
+from albert_tf.errors import DataError, require
+from albert_tf.storage import files
 
 MIN_CHARS = 200
 _SKIPPED_FOLDERS = {"__pycache__", "site-packages", "dist-packages", "test", "tests"}
@@ -44,6 +50,13 @@ _STRING = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _HEADER_END = re.compile(r":\s*(?:\#.*)?$")
+# Dependencies of this package, so they are installed. None is the standard library.
+TOPICS = {
+    "python": None,
+    "numpy": "numpy",
+    "keras": "keras",
+    "matplotlib": "matplotlib",
+}
 
 
 def source_files() -> list[str]:
@@ -82,6 +95,48 @@ def read_docstrings(paths: list[str], max_bytes: int | None) -> Iterator[list[st
                 return
             seen.add(key)
             yield paragraphs
+
+
+def write_topic_tables(
+    train_file: str | os.PathLike,
+    dev_file: str | os.PathLike,
+    *,
+    train_per_topic: int = 40,
+    dev_per_topic: int = 250,
+) -> None:
+    """Writes two TSV tables with the columns `text` and `label`, for the demo.
+
+    The label of a docstring is its package. In each table, every topic of `TOPICS` has
+    the same number of docstrings, and no docstring is in both. The training table is
+    small, because pretraining helps most then; the dev table is large, for precise
+    measurements. Raises `DataError` if a package has too few docstrings.
+    """
+    rng = random.Random(0)
+    per_topic = train_per_topic + dev_per_topic
+    train, dev = [], []
+    for label, package in TOPICS.items():
+        texts = [" ".join(p) for p in read_docstrings(_files_of(package), None)]
+        message = f"docstrings of {label}: expected at least {per_topic}"
+        require(len(texts) >= per_topic, message, len(texts), error=DataError)
+        rows = [(text, label) for text in rng.sample(texts, per_topic)]
+        dev += rows[:dev_per_topic]
+        train += rows[dev_per_topic:]
+    for path, rows in ((train_file, train), (dev_file, dev)):
+        rng.shuffle(rows)
+        out = io.StringIO()
+        table = csv.writer(out, delimiter="\t", lineterminator="\n")
+        table.writerows([("text", "label"), *rows])
+        files.write_text(path, out.getvalue())
+
+
+def _files_of(package: str | None) -> list[str]:
+    paths = sysconfig.get_paths()
+    installed = {os.path.realpath(paths[name]) for name in ("purelib", "platlib")}
+    sources = source_files()
+    if package is None:
+        return [path for path in sources if not path.startswith(tuple(installed))]
+    folders = tuple(os.path.join(root, package) + os.sep for root in installed)
+    return [path for path in sources if path.startswith(folders)]
 
 
 def prose(docstring: str) -> list[str]:

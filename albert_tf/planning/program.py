@@ -17,27 +17,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import numpy as np
 from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental import topologies
-from jax.sharding import Mesh
 
-from albert_tf import features
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
-from albert_tf.heads import find
 from albert_tf.kernels.device import Device, compiling_for
-from albert_tf.layers.depth import check_depth
-from albert_tf.objectives.pretraining import OBJECTIVES, Objective
-from albert_tf.optimizers.create import create_optimizer
 from albert_tf.planning import hlo
 from albert_tf.planning.topologies import GpuMachine, find_topology
 from albert_tf.settings import checked
-from albert_tf.training.jax.update import AXIS, Update
+from albert_tf.training.planned_step import make_update
 from albert_tf.training.pretrain_settings import PretrainSettings
 
-_FLOATS = (features.MASK_WEIGHTS, features.SENTENCE_ORDER_WEIGHTS)
-_FLOATS += (features.SAMPLE_DRAWS,)
 # XLA's messages about a program that needs more memory than there is.
 _NEEDED = re.compile(r"([\d.]+)([KMGT]?)(?:\) exceeds available| of [\d.]+G hbm)")
 
@@ -53,41 +43,6 @@ _CUDA = {
     "xla_gpu_enable_triton_gemm": False,
     "xla_backend_optimization_level": 0,
 }
-
-
-def make_update(
-    settings: PretrainSettings, config: AlbertConfig, mesh: Mesh, depth: str, parts: int
-) -> tuple[Update, dict[str, jax.ShapeDtypeStruct]]:
-    """Returns the step of a pretraining, and the shapes of its batch.
-
-    Each device's rows are cut into `parts` micro-batches. Raises `UsageError` if the
-    model has no such form of the encoders.
-    """
-    check_depth(depth, config)
-    objective = OBJECTIVES[settings.objective]
-    row = find(objective.head)
-    options = {n: getattr(settings, n) for n in row.options if hasattr(settings, n)}
-    model = row.load_class()(config, seed=0, dtype=settings.dtype, **options)
-    optimizer = create_optimizer(settings.optimizer, **settings.optimizer_arguments)
-    forms = {"depth": depth, "shard_optimizer": settings.shard_optimizer}
-    update = Update(model, objective, optimizer, mesh, accumulation=parts, **forms)
-    return update, update.batch_specs(_shapes(settings, objective))
-
-
-def _shapes(settings, objective: Objective) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns shapes and types of a batch whose rows hold one example each."""
-    B, T = settings.train_batch_size, settings.max_seq_length
-    P = settings.num_predictions
-    masks = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
-    masks += (features.SAMPLE_DRAWS,) if objective.sample_draws else ()
-    labels = (features.SENTENCE_ORDER_LABELS, features.SENTENCE_ORDER_WEIGHTS)
-    shapes = {**dict.fromkeys(features.ROWS, (B, T)), **dict.fromkeys(masks, (B, P))}
-    if any(term.optional for term in objective.terms):
-        shapes |= dict.fromkeys(labels, (B,))
-    return {
-        name: jax.ShapeDtypeStruct(shape, np.float32 if name in _FLOATS else np.int32)
-        for name, shape in shapes.items()
-    }
 
 
 def count_flops(jaxpr: Any) -> int:
@@ -145,8 +100,8 @@ def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any
     devices = topologies.get_topology_desc(platform=platform, **options).devices
     update, batch = make_update(
         PretrainSettings(**checked(request["settings"], PretrainSettings)),
-        AlbertConfig.from_dict(request["config"]),
-        Mesh(np.array(devices), (AXIS,)),
+        request["config"],
+        devices,
         request["depth"],
         request["parts"],
     )

@@ -21,10 +21,10 @@ WIDE = WIDE.replace(max_position_embeddings=128)
 # All in one process, which imports JAX once. Programs for CPUs have one device, or two.
 PROGRAM = """
 import io, json, pathlib, sys
-import jax, numpy as np
-from albert_tf.config import AlbertConfig
+import jax
 from albert_tf.planning import program
 from albert_tf.settings import checked
+from albert_tf.training.planned_step import make_update
 from albert_tf.training.pretrain_settings import PretrainSettings
 path, answers = pathlib.Path(sys.argv[1]), {}
 for name, request in json.load(sys.stdin).items():
@@ -35,11 +35,10 @@ for name, request in json.load(sys.stdin).items():
         program.main()
         answers[name] = json.loads((folder / "a").read_text())
         continue
-    devices = np.array(jax.devices()[:request["devices"]])
+    devices = jax.devices()[:request["devices"]]
     settings = checked(request["settings"], PretrainSettings)
-    made = program.make_update(PretrainSettings(**settings),
-        AlbertConfig.from_dict(request["config"]), jax.sharding.Mesh(devices,
-        ("batch",)), request["depth"], request["parts"])
+    made = make_update(PretrainSettings(**settings), request["config"], devices,
+        request["depth"], request["parts"])
     jaxpr = jax.make_jaxpr(made[0])(made[0].state_specs(), made[1]).jaxpr
     answers[name] = program.count_flops(jaxpr)
 path.write_text(json.dumps(answers))

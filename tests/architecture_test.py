@@ -218,10 +218,10 @@ def test_files_and_functions_stay_small():
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
 MOST_CODE = {"albert_tf": 36_640, "tests": 36_250}
-MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 278, 26, 468
+MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 278, 26, 463
 # Pairs of rooms of which one imports the other: a room is a folder of albert_tf, or a
 # file next to its `__init__.py`.
-MOST_ARROWS = 170
+MOST_ARROWS = 153
 # What a native writer would put otherwise, in albert_tf.
 MOST_PHRASES = {r"Returns (what|how|where|which)\b": 2, r"\bthose of\b": 7}
 

@@ -97,8 +97,6 @@ class Comparison(NamedTuple):
     """One of our numbers next to the paper's.
 
     Args:
-        what: str. Table and row.
-        ours: int. Number of parameters.
         paper: int. Millions of parameters.
     """
 

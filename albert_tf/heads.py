@@ -42,11 +42,9 @@ class Head:
         answers: str. Kind of the model's answers, for example `LABELS`.
         layers: tuple of str. The layers of each part of the head that every checkpoint
             of the head must have.
-        uses_pooler: bool. Whether the head reads the pooled output.
         fixed_labels: int or None. Number of labels if it cannot be chosen.
         huggingface_class: str. Hugging Face's class name after the family's name; empty
             if it has none, or only some families do.
-        keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
         options: tuple of str. Arguments of the model besides its config that are stored

@@ -31,7 +31,6 @@ class Tensor:
 
     Args:
         name: str. Name in the file it comes from.
-        shape: tuple of int. Shape of the array that `read` returns.
         read: callable. Returns a float32 array.
     """
 
@@ -86,11 +85,9 @@ class Checkpoint:
         is_generator: bool. Whether the files say that it is such a masked LM.
         head_options: dict. Values of the head's `heads.Head.options` in the files.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
-        tokenizer_options: dict. Options of the tokenizer that the files contain.
         untrained: list of str. Canonical names of weights with initial values only.
         unknown: list of str. Names in the files that no table lists.
         dropped: list of str. Names known not to be weights (optimizer slots, counters).
-        notes: list of str. Remarks about the conversion, for the user.
         base: tuple or None. Of an adapter that is written: the model folder that holds
             its other weights, and the number of folders between them.
         folder: str or None. The local folder, if `path` is a name on a hub.

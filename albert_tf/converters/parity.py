@@ -55,8 +55,6 @@ class Report:
         parameters: int. Number of values in the matched tensors.
         matched: list of dict. For every tensor our name, the names on both sides, the
             shape, and whether the values are equal bit for bit.
-        only_in_source: list of str. Names that the target does not have.
-        only_in_target: list of str. Names that the source does not have.
         dropped: list of str. Names in the source that are not weights.
         notes: list of str. Properties that the target's format cannot express.
         outputs: dict. For every layer and head the largest differences: `reload`

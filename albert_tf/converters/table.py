@@ -50,8 +50,6 @@ class Row:
 
     Args:
         ours: str. Canonical name (`models.base.weight_names`).
-        theirs: str. Name in the other format.
-        transpose: bool. Whether one is the transpose of the other.
         shapes: tuple or None. Our shape and theirs, if they differ by a reshape.
     """
 

@@ -83,7 +83,6 @@ def read(
 
     Args:
         config: `AlbertConfig` or None. Config of the net whose sizes it has.
-        no_weights: compiled pattern. Matches the names of entries that are not weights.
     """
     heads = {
         head: {n for n in theirs if n.startswith(stem) and not no_weights.search(n)}

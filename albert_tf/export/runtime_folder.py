@@ -64,7 +64,6 @@ def export_for_runtime(
     outputs differ.
 
     Args:
-        path: str or path. The folder to write, local or remote.
         format: str. `"litert"`, `"onnx"` or `"openvino"`.
         labels: Sequence of str. Names of a classifier's labels. Default: the names it
             was saved with.

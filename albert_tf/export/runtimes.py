@@ -43,10 +43,6 @@ class TokensGraph:
     `[B, T]` (`[B, K, T]` for multiple choice), for masked LMs also `mask_positions`
     `[B, P]`, for the beam head `p_mask` `[B, T]`. Its outputs equal the Keras
     model; a single one is named `logits`, of an embedder `embedding`.
-
-    Attributes:
-        head: `Head`. The model's.
-        inputs: tuple of str. Names of the inputs.
     """
 
     def __init__(self, model: keras.Model):

@@ -42,13 +42,7 @@ class RowWork:
     """Computes the answers to rows of a file; see `run.Work`.
 
     Attributes:
-        answers: str. Kind of the model's answers, as in `heads.HEADS`.
-        model: str. Path of the model.
-        output_file: str. The file to write; its ending chooses the format.
         max_seq_length: int or None. Longer texts are cut; see `Predictor`.
-        batch_size: int. Maximum number of rows of a batch.
-        max_batch_tokens: int. Maximum number of tokens of a batch.
-        named: bool. Whether a column names the rows.
         layers: int or None. Number of layers to compute, the first ones; None for all.
     """
 
@@ -110,11 +104,7 @@ class PredictWork(RowWork):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbedWork(RowWork):
-    """Vectors of texts.
-
-    Attributes:
-        layer, pooling, role, dimension: See `Embedder`.
-    """
+    """Vectors of texts."""
 
     answers: ClassVar[str] = VECTORS
     layer: int = -1
@@ -261,9 +251,6 @@ class Progress:
         cores: int. Number of cores that compute; 0 if Beam provides them.
 
     Attributes:
-        paths: list of str. The files of the output.
-        parts: int. Parts that were read.
-        rows: int. Rows that were read.
         empty: int. Rows that could not be read and have an empty answer.
         resumed: int. Number of rows that an earlier run had answered.
         seconds: float. From the start of the first part to the end of the last.

@@ -49,7 +49,6 @@ class Index:
     """A corpus to search: vectors `[N, E]`, and ids and texts by number.
 
     Attributes:
-        folder: str. Local folder of the index.
         vectors: str. Path of the vectors, inside the folder or given by the user.
         digest: str. Digest of the model, the ids and the texts.
         how: dict. Origin of the vectors, by the names of `_HOW`.
@@ -217,12 +216,7 @@ def _write_texts(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchWork(RowWork):
-    """The nearest texts of a corpus for each query.
-
-    Attributes:
-        index: `Index`.
-        k: Number of texts.
-    """
+    """The nearest texts of a corpus for each query."""
 
     answers: ClassVar[str] = formats.RANKED
     index: Index
@@ -285,7 +279,6 @@ class NegativesWork(SearchWork):
     """Texts of the corpus that are near a text but are not its positives.
 
     Attributes:
-        k: Number of negatives.
         min_rank, max_rank: Ranks that are considered, from 1, positives left out.
         margin: Least difference between the cosines of the positive and a negative.
         pairs: Digest of all pairs, which decide about the negatives of each row.

@@ -32,7 +32,6 @@ class Part(NamedTuple):
     """The answers to some rows.
 
     Attributes:
-        content: bytes. Content of the output, or its source.
         about: dict. Properties needed to join it with other parts, ready for JSON.
     """
 
@@ -50,7 +49,6 @@ class Workplace:
 
     Attributes:
         path: str.
-        digest: str. Digest of the settings.
     """
 
     def __init__(

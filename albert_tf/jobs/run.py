@@ -29,10 +29,7 @@ class Job(NamedTuple):
     """A part to be computed. Other jobs need no more than `str(job)`, for messages.
 
     Attributes:
-        index: int. Index of the part.
         first: int. Index of its first row.
-        rows: Its rows.
-        digest: str. Digest of the rows.
     """
 
     index: int

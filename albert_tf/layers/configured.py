@@ -36,7 +36,6 @@ class Configured:
     """Common parts of layers and models: a config, and a seed for each part.
 
     Attributes:
-        config: `AlbertConfig`.
         seed: int or None. Seed of the initial values and of dropout.
     """
 

@@ -213,8 +213,6 @@ class HeadModel(ConfiguredModel):
     Args:
         add_pooler: bool. Whether the backbone has a pooler. Models whose head does not
             read it may have one nevertheless, which checkpoints then keep.
-        shared: dict. See `AlbertBackbone`.
-        others: See `ConfiguredModel`.
     """
 
     reads_pooler = False

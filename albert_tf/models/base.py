@@ -35,7 +35,6 @@ class ConfiguredModel(Configured, keras.Model):
     """A Keras model built from an `AlbertConfig`, its weights included.
 
     Args:
-        config: `AlbertConfig`.
         seed: int or None. Seed of the initial values; None uses the generator that
             `keras.utils.set_random_seed` seeds.
 

@@ -37,8 +37,6 @@ class Table(NamedTuple):
     """A table whose first column names the rows; without rows it is not shown.
 
     Attributes:
-        caption: str. Title of the table.
-        names: Sequence of str. Names of the columns.
         rows: Sequence of rows, each with one value of any type per column.
         marked: int. Index of the row that stands out, or None.
         stacked: bool. Whether a narrow screen shows the cells of a row one below the
@@ -88,7 +86,6 @@ class Figure(NamedTuple):
     Attributes:
         png: bytes. The picture, with `PIXEL_RATIO` pixels per pixel of the page.
         alt: str. Description of the picture for readers who cannot see it.
-        caption: str. Text below the picture.
     """
 
     png: bytes

@@ -71,13 +71,10 @@ class RunFiles:
     """The content of a run's folder.
 
     Attributes:
-        path: str. The folder.
         name: str. Name of the run on the page.
         kind: str. `PRETRAINING` or `FINETUNING`.
         is_finished: bool. Whether the folder holds the model of the run's last step.
-        settings: dict. Settings of the command.
         config: dict. Config of the model; empty if it is not on record.
-        environment: dict. Versions, code and machine.
         measured: dict of `Curve` by split, name and weight, in the order of their
             appearance. The weight is empty for numbers of the whole model.
         last_step: int. The last step on record; 0 without lines.
@@ -87,7 +84,6 @@ class RunFiles:
         data_card: dict. Card of the training data; empty if it cannot be found.
         report: dict. Report of a finished fine-tuning run; see `task_report`.
         trials: dict. Of several seeds: the runs, and the name of the best one.
-        samples: Sequence of `Sample`. Answers to masked sentences.
     """
 
     path: str

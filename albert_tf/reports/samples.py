@@ -17,9 +17,7 @@ class Sample(NamedTuple):
     """The answers to a text at an evaluation.
 
     Attributes:
-        step: int. The step of the evaluation.
         weights: str. Whether the last or the averaged weights answered.
-        text: str. The text, with masks.
         masks: Sequence. For each mask, the best tokens with their probabilities.
     """
 

@@ -55,9 +55,7 @@ class Status(NamedTuple):
     """The properties of a path in its file system.
 
     Attributes:
-        is_folder: bool.
         is_regular: bool. Whether it can be read repeatedly: not a pipe or a device.
-        size: int. Number of bytes.
         modified: int. Modification time in nanoseconds; 0 where none is kept.
     """
 

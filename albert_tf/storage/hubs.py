@@ -48,7 +48,6 @@ class Download(NamedTuple):
     """A model in the cache of a hub's library.
 
     Attributes:
-        folder: str. The local folder with its files.
         origin: str. The name with the commit or version that the folder holds.
     """
 

@@ -21,8 +21,6 @@ class CellReader:
     """The rows of a file of cells.
 
     Args:
-        text: Stream of the file.
-        bad: Handles rows that cannot be read.
         delimiter: One character between cells. Default: tab for `.tsv`, none for
             `.txt`, whose lines are one column, `text`; else comma.
         header: Whether the first line names the columns.

@@ -49,10 +49,8 @@ class BatchShape:
     """The form of batches, whatever their examples.
 
     Args:
-        head: Name of the model's head, one of `heads.HEADS`.
         max_seq_length: Length that no row of an example exceeds.
         longest: Maximum length of a packed row, which the model must support.
-        pad_id: Token id used as padding.
         parts: Number of equal shares that a batch is cut into later, for devices and
             micro-batches. Each holds the same number of examples and of rows.
         packing: Whether a row may hold several examples. It never does in question

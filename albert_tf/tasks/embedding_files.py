@@ -40,7 +40,6 @@ class TextTuples(Examples):
     """Examples of several texts each.
 
     Attributes:
-        ids: Name of each example.
         texts: Texts of each example: the first one, its positive or its second text,
             and negatives.
         labels: Score of each pair; of tuples, the positive; None for texts alone.

@@ -30,8 +30,6 @@ class Question:
             which each starts. Empty if the text does not answer the question, or if the
             answer is not known.
         is_impossible: Whether the text does not answer the question.
-        article: Title of the article that the text is from.
-        where: Place in the file, for messages.
     """
 
     id: str
@@ -48,12 +46,9 @@ class Questions:
     """Examples of question answering.
 
     Attributes:
-        path: File they were read from, for messages.
         contexts: The texts, which questions share.
         unanswerable: Whether some questions may have no answer in their text (SQuAD
             2.0).
-        training: Whether they are to be trained on.
-        labelled: Whether the correct answers are known.
     """
 
     path: str
@@ -305,12 +300,7 @@ def _field(content: Any, name: str, kind: type, default: Any = None, of: str = "
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSource(FileSource):
-    """A file in SQuAD's format.
-
-    Attributes:
-        unanswerable: Whether questions may have no answer (SQuAD 2.0).
-        training: Whether the questions are to be trained on.
-    """
+    """A file in SQuAD's format."""
 
     unanswerable: bool
     training: bool = False

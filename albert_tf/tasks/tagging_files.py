@@ -79,11 +79,7 @@ class TaggedTableSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedSource(FileSource):
-    """A file of tagged sentences.
-
-    Attributes:
-        columns: Columns of JSON lines and Parquet.
-    """
+    """A file of tagged sentences."""
 
     columns: TaggedTableSettings = TaggedTableSettings()
 

@@ -124,7 +124,6 @@ class FileSource:
         names: Names that the file may have.
         folders: Subfolders of the data folder that may hold it.
         hint: End of the message if there is no such file.
-        labelled: Whether labels are required.
         on_bad_input: "stop" raises an error at an unusable example, "skip" leaves it
             out and counts it.
     """
@@ -173,7 +172,6 @@ class Options:
     All but `on_bad_input` is saved with the model.
 
     Attributes:
-        max_seq_length: Maximum number of tokens of a row.
         doc_stride: Question answering: tokens between the starts of two windows.
         max_query_length: Question answering: tokens kept of a question.
         max_qa_length: RACE: tokens kept of a question with one of its choices.
@@ -284,7 +282,6 @@ class Task:
         problem_type: `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for heads
             that have only one type.
         recipe: Published hyperparameters, or None.
-        options: Default sizes of the task.
         written: Of a table: label by its spelling in the table, if that is a class id;
             in multiple choice, the index of the choice.
         table: Of a table: its layout, as settings of `opening` that differ from the

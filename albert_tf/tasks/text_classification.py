@@ -53,7 +53,6 @@ class Answers:
     """Answers to `N` texts.
 
     Attributes:
-        problem_type: See `Task`.
         labels: The `C` names; empty for scores.
         logits: float32 `[N, C]`, for scores `[N, 1]`.
         scores: float32 `[N, C]`. Probabilities: softmax, or for several labels per text

@@ -229,7 +229,6 @@ class TableSource(FileSource):
     """A table as the source of a task's examples.
 
     Attributes:
-        short_rows: See `open_table`.
         features: Features of a set of TensorFlow Datasets that correspond to the
             columns; None if the names are the same.
         classes: Label of the task by name of the class in such a set; empty if they are

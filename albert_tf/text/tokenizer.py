@@ -94,7 +94,6 @@ class Tokenizer(abc.ABC):
 
         Args:
             controls: Ids of special tokens without a role.
-            name: Name of the file, for error messages.
             added: Entries of added tokens; an id may be missing.
 
         Raises:

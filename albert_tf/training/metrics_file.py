@@ -36,9 +36,6 @@ class MetricsFile:
             belong to steps after the last checkpoint, which will be repeated. A
             training line that a signal has ended early remains until it is replaced
             by the next one, which includes its steps.
-
-    Attributes:
-        lines: list of dict. All lines.
     """
 
     def __init__(self, path: str | os.PathLike, last_step: int):

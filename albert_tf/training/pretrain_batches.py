@@ -127,7 +127,6 @@ class RunBatches:
     Attributes:
         phases: list of `Phase`. More than one if sequences grow longer.
         records: dict. `RecordSet` of the training by the length of its rows.
-        summary: str. Number of examples, for people.
         keeps_masks: bool. Whether the training records already contain the masks.
 
     Raises:

@@ -38,7 +38,6 @@ class Distillation:
         seed: Seed of the projections between states of different widths.
 
     Attributes:
-        student, teacher: The models.
         extra_weights: Variables by name that are trained together with the student's.
         frozen: Variables of the teacher.
     """

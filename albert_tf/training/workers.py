@@ -31,7 +31,6 @@ class Cluster(NamedTuple):
 
     Attributes:
         workers: dict. `host:port` by name, such as "worker 0"; the chief's first.
-        own: str. Name of this process.
     """
 
     workers: dict[str, str]

@@ -94,10 +94,8 @@ class DuplicateCounter:
 
     Args:
         drop: bool. Whether `filter` leaves out repeated documents.
-        max_remembered: int. Maximum number of different documents to remember.
 
     Attributes:
-        num_duplicates: int. Number of documents equal to an earlier one.
         is_complete: bool. Whether all documents could be remembered.
     """
 

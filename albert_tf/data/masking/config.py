@@ -144,11 +144,6 @@ class VocabInfo:
     """The properties of a tokenizer that masking and reading depend on.
 
     Attributes:
-        vocab_size: int. V.
-        pad_id: int. Fills the rows.
-        cls_id: int. Opens an example.
-        sep_id: int. Ends a segment.
-        mask_id: int. Replaces a masked token.
         special_ids: tuple. All ids that are not tokens of text, including those above.
         sha256: str or None. Digest of the tokenizer's file, compared with the one
             recorded for the data set.

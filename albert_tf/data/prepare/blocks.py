@@ -34,14 +34,11 @@ class RecordConfig:
     """The kind of records made from text, locally or with Beam.
 
     Args:
-        pairs: `PairConfig`. Division of documents into examples.
         mask: `MaskingConfig`. How examples are masked; for dynamic records, only the
             statistics of the card use it.
         masking: str. "dynamic" (records without masks) or "static" (the original's).
-        language: str. Language for splitting sentences.
         dupe_factor: int. Number of passes over each document, each with other random
             choices.
-        eval_fraction: float. Fraction of documents held out for evaluation.
         sample_masks: bool. Whether to mask some dynamic records for the card.
     """
 

@@ -41,7 +41,6 @@ class Summary:
     """Sums over all parts.
 
     Attributes:
-        splits: dict. Counts by split.
         parts: dict. `PartSize` of each part, by split.
         text_of_sources: dict. Counts of the text by index of a part's first source.
         lengths: int64 `[S + 1]`. Number of examples of each length.
@@ -296,8 +295,6 @@ class Shard(NamedTuple):
     """One record file to write: records [begin, end) of the joined parts.
 
     Attributes:
-        split: str. "train" or "eval".
-        path: str. Final path.
         written: str. Path that is written first; it differs from `path` if an existing
             data set is to be replaced.
         parts: list of `Piece`. Contain the records.

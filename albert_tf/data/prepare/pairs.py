@@ -95,7 +95,6 @@ class PairConfig:
         short_seq_prob: float. Probability of a shorter target length; None for the
             default of the policy. Drawn for each example; with `original` and `nsp` for
             each document, as in the original.
-        seed: int. Seed of all random choices.
     """
 
     policy: str = "clean"

@@ -105,77 +105,6 @@ class ChoiceTableSettings(LabelSettings):
     choice_columns: tuple[str, ...] = ()
 
 
-def open_choice_table(
-    path: str,
-    settings: ChoiceTableSettings,
-    labelled: bool = True,
-    on_bad_input: str = "stop",
-    written: Mapping[str, str] | None = None,
-    endings: int = 0,
-) -> Portions:
-    """Returns the questions of CSV, TSV, JSON lines or Parquet.
-
-    With one column per choice, empty cells at the end of a row mean fewer choices. The
-    first portion decides which columns are choices, and whether there are answers.
-
-    Args:
-        labelled: Whether answers are required. Otherwise they are read if present, and
-            `labels` is None if no row has one.
-        on_bad_input: "stop" raises an error at an unusable row, "skip" leaves it out
-            and counts it.
-        written: Index of a choice by its name in the label column, if that is neither
-            the index nor a letter.
-        endings: Number of choices that every row must have; 0 for at least 2.
-
-    Raises:
-        DataError: When reading, if a column, a choice or an answer is missing or
-            invalid.
-    """
-    reader, label = None, settings.label_column
-    named = (settings.id_column, settings.context_column, settings.question_column)
-
-    def portions(size: int | None) -> Iterator[ChoiceExamples]:
-        nonlocal reader
-        bad, columns, optional = BadRows(on_bad_input), settings.choice_columns, []
-        if columns and size and file_format(path) == "json":
-            # The first portion may have fewer choices. Numbers cannot be optional.
-            optional = [x for x in columns[2:] if not x.lstrip("-").isdecimal()]
-        elif not columns:
-            start = ColumnReader(path, (), bad=bad, **settings.layout)
-            columns = _find_choice_columns(next(start.portions(size)))
-            bad.counts.clear()
-            # As optional columns, further choices raise an error in later portions.
-            if digits := _LAST_NUMBER.search(columns[0]):
-                stem, width = columns[0][: digits.start()], len(digits[0])
-                numbered = [f"{stem}{i:0{width}}" for i in range(100)]
-                optional = [name for name in numbered if name not in columns]
-        needed = [name for name in columns if name not in optional]
-        wanted = [*named, *needed, *([label] if labelled else [])]
-        optional += [] if labelled or not label else [label]
-        wanted = list(dict.fromkeys(filter(None, wanted)))
-        layout = {"optional": optional, "bad": bad, **settings.layout}
-        reader = ColumnReader(path, wanted, **layout)
-        first, ids, answered = 0, Ids(), labelled or None
-        for table in reader.portions(size):
-            cells = table.values.get(label) or []
-            labels = [None if isinstance(x, BadRow) else label_key(x) for x in cells]
-            given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]
-            answered = bool(given) if answered is None else answered
-            if given and not answered:
-                rule = f"{table.where(given[0])}: an answer, while the first questions "
-                raise DataError(f"{rule}have none")
-            labels = _indices(labels, written) if answered else None
-            about = (table, named, endings, labels, first)
-            make = functools.partial(_question, *about, columns, ids)
-            blank = functools.partial(_blank, *about)
-            unusable = BadRows(on_bad_input, Counter(table.skipped))
-            rows = unusable.usable(_BAD, range(len(table)), make, table.where, blank)
-            yield _examples(table.path, rows, unusable)
-            first += len(table)
-
-    return Portions(portions, lambda: reader.fraction() if reader else 0.0)
-
-
 def _indices(labels: list, written: Mapping[str, str] | None) -> list:
     """Returns the index or letter that each cell of the label column stands for."""
     if not written:
@@ -293,7 +222,9 @@ class ChoiceSource(FileSource):
     """A file with a question in each row; a test set may have no answers.
 
     Attributes:
-        written, endings: See `open_choice_table`.
+        written: Index of a choice by its name in the label column, if that is neither
+            the index nor a letter.
+        endings: Number of choices that every row must have; 0 for at least 2.
     """
 
     columns: ChoiceTableSettings
@@ -301,9 +232,61 @@ class ChoiceSource(FileSource):
     endings: int = 0
 
     def open(self, path: str) -> Portions:
-        """Returns the questions in any file of this form."""
-        policy = (self.labelled, self.on_bad_input, self.written, self.endings)
-        return open_choice_table(path, self.columns, *policy)
+        """Returns the questions of CSV, TSV, JSON lines or Parquet.
+
+        With one column per choice, empty cells at the end of a row mean fewer choices.
+        The first portion decides which columns are choices, and, if no answers are
+        required, whether there are any. Reading raises `DataError` if a column, a
+        choice or an answer is missing or invalid.
+        """
+        return _opened(self, path)
+
+
+def _opened(source: ChoiceSource, path: str) -> Portions:
+    settings, labelled, policy = source.columns, source.labelled, source.on_bad_input
+    reader, label = None, settings.label_column
+    named = (settings.id_column, settings.context_column, settings.question_column)
+
+    def portions(size: int | None) -> Iterator[ChoiceExamples]:
+        nonlocal reader
+        bad, columns, optional = BadRows(policy), settings.choice_columns, []
+        if columns and size and file_format(path) == "json":
+            # The first portion may have fewer choices. Numbers cannot be optional.
+            optional = [x for x in columns[2:] if not x.lstrip("-").isdecimal()]
+        elif not columns:
+            start = ColumnReader(path, (), bad=bad, **settings.layout)
+            columns = _find_choice_columns(next(start.portions(size)))
+            bad.counts.clear()
+            # As optional columns, further choices raise an error in later portions.
+            if digits := _LAST_NUMBER.search(columns[0]):
+                stem, width = columns[0][: digits.start()], len(digits[0])
+                numbered = [f"{stem}{i:0{width}}" for i in range(100)]
+                optional = [name for name in numbered if name not in columns]
+        needed = [name for name in columns if name not in optional]
+        wanted = [*named, *needed, *([label] if labelled else [])]
+        optional += [] if labelled or not label else [label]
+        wanted = list(dict.fromkeys(filter(None, wanted)))
+        layout = {"optional": optional, "bad": bad, **settings.layout}
+        reader = ColumnReader(path, wanted, **layout)
+        first, ids, answered = 0, Ids(), labelled or None
+        for table in reader.portions(size):
+            cells = table.values.get(label) or []
+            labels = [None if isinstance(x, BadRow) else label_key(x) for x in cells]
+            given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]
+            answered = bool(given) if answered is None else answered
+            if given and not answered:
+                rule = f"{table.where(given[0])}: an answer, while the first questions "
+                raise DataError(f"{rule}have none")
+            labels = _indices(labels, source.written) if answered else None
+            about = (table, named, source.endings, labels, first)
+            make = functools.partial(_question, *about, columns, ids)
+            blank = functools.partial(_blank, *about)
+            unusable = BadRows(policy, Counter(table.skipped))
+            rows = unusable.usable(_BAD, range(len(table)), make, table.where, blank)
+            yield _examples(table.path, rows, unusable)
+            first += len(table)
+
+    return Portions(portions, lambda: reader.fraction() if reader else 0.0)
 
 
 def swag_source(split: str) -> ChoiceSource:

@@ -6,7 +6,6 @@ The format is checked strictly, and more strictly for questions to train on.
 import collections
 import dataclasses
 import itertools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -125,33 +124,6 @@ def held_back_articles(
         (back if item.article in held else rest).append(i)
     later = dataclasses.replace(questions.select(back), training=False)
     return questions.select(rest), later
-
-
-def read_questions(
-    path: str | os.PathLike,
-    *,
-    unanswerable: bool,
-    training: bool = False,
-    on_bad_input: str = "stop",
-) -> Questions:
-    """Reads a file in SQuAD's format.
-
-    Raises `DataError` if the file is not in this format.
-
-    Args:
-        training: Whether the questions are to be trained on: then each needs exactly
-            one answer, at its place in the text, or must be impossible.
-        on_bad_input: "stop" raises an error at an unusable question, "skip" leaves it
-            out and counts it.
-    """
-    path = os.fspath(path)
-    articles = files.read_json(path).get("data")
-    if not isinstance(articles, list):
-        problem = f"{path}: not a SQuAD file: expected a list named data"
-        raise DataError(f"{problem}, received {shown(articles)}")
-    reader = _Reader(path, unanswerable, training, on_bad_input)
-    rows = ((f"data[{i}]", i, article) for i, article in enumerate(articles))
-    return reader.questions(rows, reader.paragraphs, reader.asked)
 
 
 class _Reader:
@@ -311,13 +283,18 @@ class SquadSource(FileSource):
         return self.read_file(folder) if is_file else super().read(folder)
 
     def read_file(self, path: str) -> Questions:
-        """Returns the questions of any file in this format."""
-        return read_questions(
-            path,
-            unanswerable=self.unanswerable,
-            training=self.training,
-            on_bad_input=self.on_bad_input,
-        )
+        """Returns the questions of a file.
+
+        To be trained on, each needs exactly one answer, at its place in the text, or
+        must be impossible. Raises `DataError` if the file is not in this format.
+        """
+        articles = files.read_json(path).get("data")
+        if not isinstance(articles, list):
+            problem = f"{path}: not a SQuAD file: expected a list named data"
+            raise DataError(f"{problem}, received {shown(articles)}")
+        reader = self._reader(path)
+        rows = ((f"data[{i}]", i, article) for i, article in enumerate(articles))
+        return reader.questions(rows, reader.paragraphs, reader.asked)
 
     def from_rows(self, found: TfdsRows) -> Questions:
         """Returns the questions of a set of TensorFlow Datasets, one in each row.
@@ -325,7 +302,9 @@ class SquadSource(FileSource):
         A row has `id`, `context`, `question`, `answers` (an object with the lists
         `text` and `answer_start`), and perhaps `title`, `is_impossible`.
         """
-        kind = (self.unanswerable, self.training, self.on_bad_input)
-        reader = _Reader(found.name, *kind)
+        reader = self._reader(found.name)
         rows = ((f"row {i}", row) for i, row in enumerate(found.rows))
         return reader.questions(rows, reader.of_tfds)
+
+    def _reader(self, name: str) -> _Reader:
+        return _Reader(name, self.unanswerable, self.training, self.on_bad_input)

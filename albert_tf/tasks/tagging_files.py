@@ -84,8 +84,19 @@ class TaggedSource(FileSource):
     columns: TaggedTableSettings = TaggedTableSettings()
 
     def open(self, path: str) -> Portions:
-        """Returns the sentences in any file; see `open_tagged`."""
-        return open_tagged(path, self.columns, self.labelled, self.on_bad_input)
+        """Returns the sentences of JSON lines or Parquet, or of CoNLL's columns.
+
+        `.jsonl`, `.json` and `.parquet` have a row per sentence, all other files a line
+        per word. Columns are separated by spaces or tabs. The first one is the word,
+        the last one its tag; with one column there are no tags. A blank line ends a
+        sentence, and so does a line with only a byte order mark. Lines of `-DOCSTART-`
+        separate documents. If no tags are required, the first portion decides whether
+        there are any. Reading raises `DataError` if the file cannot be read, a word has
+        no tag, or the file has no words.
+        """
+        if file_format(path) in ("json", "parquet"):
+            return _open_table(path, self.columns, self.labelled, self.on_bad_input)
+        return _open_lines(path, self.labelled, self.on_bad_input)
 
 
 class ConllSource(TaggedSource):
@@ -111,35 +122,6 @@ class ConllSource(TaggedSource):
         arguments = (found.name, rows(), keys, "row", BadRows("stop"), Ids())
         (examples,) = _finished(found.name, iter([_from_rows(*arguments)]))
         return examples
-
-
-def open_tagged(
-    path: str,
-    settings: TaggedTableSettings = TaggedTableSettings(),
-    labelled: bool = True,
-    on_bad_input: str = "stop",
-) -> Portions:
-    """Returns the sentences of JSON lines or Parquet, or of CoNLL's columns.
-
-    Columns are separated by spaces or tabs. The first one is the word, the last one its
-    tag; with one column there are no tags. A blank line ends a sentence, and so does a
-    line with only a byte order mark. Lines of `-DOCSTART-` separate documents.
-
-    Args:
-        path: `.jsonl`, `.json` and `.parquet` have a row per sentence, all other files
-            a line per word.
-        labelled: Whether tags are required. If not, the first portion decides whether
-            there are any.
-        on_bad_input: "stop" raises an error at an unusable sentence, "skip" leaves it
-            out and counts it.
-
-    Raises:
-        DataError: When reading, if the file cannot be read, a word has no tag, or the
-            file has no words.
-    """
-    if file_format(path) in ("json", "parquet"):
-        return _open_table(path, settings, labelled, on_bad_input)
-    return _open_lines(path, labelled, on_bad_input)
 
 
 def with_iob2(examples: TaggedExamples, warn: bool = True) -> TaggedExamples:

@@ -8,10 +8,10 @@ import pytest
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.choice_files import (
+    ChoiceSource,
     ChoiceTableSettings,
     RaceSource,
     codah_source,
-    open_choice_table,
     swag_source,
 )
 
@@ -21,8 +21,9 @@ HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"
 ENDINGS = ",ending0,ending1,ending2,ending3"
 
 
-def read_choice_table(*args, **options):
-    return open_choice_table(*args, **options).whole()
+def read_choice_table(path, settings, labelled=True, **options):
+    source = ChoiceSource(columns=settings, labelled=labelled, **options)
+    return source.read_file(path)
 
 
 def write(path, text):
@@ -123,7 +124,7 @@ def test_later_rows_have_more_choices(tmp_path):
     path = jsonl(tmp_path, two, two | {"choice_03": "d"})
     named = ChoiceTableSettings(choice_columns=("choice_01", "choice_02", "choice_03"))
     for settings in (SETTINGS, named):
-        source = open_choice_table(path, settings)
+        source = ChoiceSource(columns=settings).open(path)
         expected = [["a", "b"], ["a", "b", "d"]]
         assert source.whole().choices == next(source.portions(2)).choices == expected
         portions = source.portions(1)

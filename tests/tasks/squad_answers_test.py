@@ -9,7 +9,7 @@ import pytest
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.formats import prediction_files
 from albert_tf.tasks import squad, squad_answers, squad_features
-from albert_tf.tasks.squad_files import ask, read_questions
+from albert_tf.tasks.squad_files import SquadSource, ask
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import GOLDEN, SPIECE
@@ -17,7 +17,7 @@ from tests.tiny import GOLDEN, SPIECE
 TOKENIZER = AlbertTokenizer(SPIECE)
 LENGTHS = {"max_seq_length": 40, "max_query_length": 12, "max_answer_length": 5}
 OPTIONS = Options(**LENGTHS, doc_stride=9, n_best_size=7)
-DEV = read_questions(GOLDEN / "squad" / "dev-v2.0.json", unanswerable=True)
+DEV = SquadSource(unanswerable=True).read_file(str(GOLDEN / "squad" / "dev-v2.0.json"))
 ENCODED = squad_features.encode_questions(DEV, TOKENIZER, OPTIONS)
 WINDOWS = ENCODED.detail
 NUM_ROWS = len(ENCODED.rows)

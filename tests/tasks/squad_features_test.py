@@ -9,7 +9,7 @@ import pytest
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import batches, squad_features, squad_files
-from albert_tf.tasks.squad_files import Question, Questions, read_questions
+from albert_tf.tasks.squad_files import Question, Questions, SquadSource
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import GOLDEN, SPIECE
@@ -18,7 +18,9 @@ SQUAD = GOLDEN / "squad"
 TOKENIZER = AlbertTokenizer(SPIECE)
 ORIGINAL = json.loads((SQUAD / "features_train_v1.1.json").read_text())
 OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
-TRAIN = read_questions(SQUAD / "train-v1.1.json", unanswerable=False, training=True)
+TRAIN = SquadSource(unanswerable=False, training=True).read_file(
+    str(SQUAD / "train-v1.1.json")
+)
 
 
 TARGETS = (features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE)

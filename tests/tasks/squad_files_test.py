@@ -15,12 +15,15 @@ from albert_tf.tasks.squad_files import (
     Questions,
     SquadSource,
     held_back_articles,
-    read_questions,
 )
 from tests.tiny import GOLDEN
 
 SQUAD = GOLDEN / "squad"
 TEXT = "The caf\u00e9 is open."
+
+
+def read_questions(path, **kind):
+    return SquadSource(**kind).read_file(str(path))
 
 
 def question(**changes) -> dict:

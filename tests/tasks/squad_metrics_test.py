@@ -6,12 +6,12 @@ import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.tasks import squad_metrics
-from albert_tf.tasks.squad_files import read_questions
+from albert_tf.tasks.squad_files import SquadSource
 from tests.tiny import GOLDEN
 
 SQUAD = GOLDEN / "squad"
 HANDMADE = json.loads((SQUAD / "eval_v2_handmade.json").read_text())
-DEV = read_questions(SQUAD / "dev-v2.0.json", unanswerable=True)
+DEV = SquadSource(unanswerable=True).read_file(str(SQUAD / "dev-v2.0.json"))
 GOLD = dict(zip(DEV.ids, DEV.labels, strict=True))
 PREDICTIONS, NULL = HANDMADE["predictions"], HANDMADE["na_scores"]
 

@@ -154,9 +154,8 @@ def test_confidence_of_the_beam_head():
 
 
 def test_articles_are_held_back_for_2_0_only(caplog):
-    train = squad_files.read_questions(
-        GOLDEN / "squad" / "train-v1.1.json", unanswerable=True, training=True
-    )
+    source = squad_files.SquadSource(unanswerable=True, training=True)
+    train = source.read_file(str(GOLDEN / "squad" / "train-v1.1.json"))
     rest, held = SQUAD2.hold_back(train, seed=1)
     assert len(rest) + len(held) == len(train) and len(held)
     plain = dataclasses.replace(train, unanswerable=False)

@@ -11,14 +11,14 @@ from albert_tf.tasks.tagging_files import (
     ConllSource,
     TaggedSource,
     TaggedTableSettings,
-    open_tagged,
 )
 
 TASKS = {task.name: task for task in tagging.TASKS}
+COLUMNS = TaggedTableSettings()
 
 
-def read_tagged(*args, **options):
-    return open_tagged(*args, **options).whole()
+def read_tagged(path, columns=COLUMNS, **options):
+    return TaggedSource(columns=columns, **options).read_file(path)
 
 
 def write(tmp_path, text, name="a.conll"):

@@ -268,6 +268,9 @@ class PretrainSettings(TrainingSettings):
         need = "--teacher_layers must be pairs of layers, student:teacher, such as 2:4"
         for pair in self.teacher_layers:
             require(_LAYERS.fullmatch(pair), need, pair)
+        pairs, given = self.layer_pairs, ",".join(self.teacher_layers)
+        need = "--teacher_layers must name no pair of layers twice"
+        require(len({*pairs}) == len(pairs), need, given)
         for flag, is_set in (
             (f"--depth={self.depth}", self.depth != "unrolled"),
             ("--depth_range", self.depth_range),

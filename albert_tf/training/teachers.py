@@ -186,9 +186,12 @@ def _load(
     need = f"max_seq_length must be at most {longest}, the longest row of the teacher "
     require(length <= longest, f"{need}{path}", length)
     model = Predictor.from_pretrained(path, max_seq_length=length)
-    both = [(x.sha256, x.get_config()) for x in (tokenizer, model.tokenizer)]
-    need = f"teacher: {path} must have the student's tokenizer, because the logits of "
-    require(both[0] == both[1], f"{need}questions belong to tokens")
+    own, other = (
+        (x.sha256, x.get_config(), x.pair_separators)
+        for x in (tokenizer, model.tokenizer)
+    )
+    need = f"teacher: {path} must have the student's tokenizer and segments, because "
+    require(own == other, f"{need}the logits of questions belong to tokens")
     return lambda part: model.outputs(task.encode(part, tokenizer))
 
 

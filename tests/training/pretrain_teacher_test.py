@@ -118,6 +118,7 @@ def test_a_teacher_that_cannot_teach(teacher_of, tmp_path, teacher, changes, mes
     [
         ({"objective": "electra"}, "--teacher: ELECTRA's discriminator predicts no to"),
         ({"teacher_layers": ("2-4",)}, "must be pairs of layers.*'2-4'"),
+        ({"teacher_layers": ("1:2", "01:2")}, "no pair of layers twice, .*'1:2,01:2'"),
         ({"teacher_layers": ("1:1",), "depth": "loop"}, "--depth=loop: cannot be comb"),
         ({"teacher_layers": ("1:1",), **DRAWN}, "--depth_range: cannot be combined"),
         (

@@ -99,11 +99,14 @@ def test_questions_have_a_logit_for_each_token(model_folder, tokenizer, tmp_path
     logits = targets["teacher_logits"]
     assert logits.shape == (len(encoded.rows.ids), 2) and np.isfinite(logits).all()
     assert targets["start_positions"] is encoded.targets["start_positions"]
-    short = dataclasses.replace(
-        arguments[0], teacher=model_folder("question_answering")
-    )
-    with pytest.raises(UsageError, match="at most 24, the longest .* teacher .* 40$"):
-        teachers.taught(short, *arguments[1:])
+    for fields, message in (
+        ({}, "at most 24, the longest .* teacher .* 40$"),
+        ({"max_position_embeddings": 64, "type_vocab_size": 1}, "have the student's"),
+    ):
+        other = model_folder("question_answering", **fields)
+        settings = dataclasses.replace(arguments[0], teacher=other)
+        with pytest.raises(UsageError, match=message):
+            teachers.taught(settings, *arguments[1:])
     moved = prepared(tmp_path, tokenizer, teacher, file, "moved.json", **changes)[2]
     assert rows_digest(moved) == rows_digest(arguments[2])
 

@@ -89,8 +89,10 @@ def _opened(
         check_layers(settings, config)
         pretrain_inputs.check_sizes(settings, config, tokenizer)
         pretrain_inputs.check_segments(settings, config)
+        segments, head = config.type_vocab_size, objective.head
         if teacher is not None:
             check_teacher(settings, teacher, config, tokenizer)
+            segments = min(segments, teacher.config.type_vocab_size)
         replicas, sharing = strategy.num_replicas_in_sync, num_shares(strategy)
         pretrain_inputs.check_batches(settings, config, replicas, sharing)
         if start is None:
@@ -98,7 +100,6 @@ def _opened(
         else:
             choose_tokenizer(start, tokenizer)  # raises for other weights
             folder.origin = start.origin
-        segments, head = config.type_vocab_size, objective.head
         data = RunBatches(settings, objective, tokenizer, replicas, segments)
         digests = pretrain_inputs.digests_of(data.records)
         folder.check_content(

@@ -101,6 +101,7 @@ def test_a_run_with_a_teacher(teacher_of, tmp_path):
         ({"other": True}, {}, "--teacher=.* the run's vocabulary.* 30,000 tokens, rec"),
         ({"vocab_size": 30001}, {}, "must have vocab_size=30000, as the model"),
         ({"max_position_embeddings": 64}, {}, "max_seq_length must be at most 64"),
+        ({"type_vocab_size": 1}, {}, r"must be in \[0, 1\), .* its teacher"),
         ({}, {"teacher_layers": ("1:3",)}, "layers 1 to 1, the teacher 1 to 2.*'1:3'"),
         ({}, {"teacher_layers": ("0:1",)}, "layers 1 to 1, the teacher 1 to 2.*'0:1'"),
         ({"model": AlbertBackbone}, {}, "has no trained mlm_head"),
@@ -108,7 +109,7 @@ def test_a_run_with_a_teacher(teacher_of, tmp_path):
 )
 def test_a_teacher_that_cannot_teach(teacher_of, tmp_path, teacher, changes, message):
     changes = {"teacher": teacher_of(**teacher), **changes}
-    with pytest.raises(UsageError, match=message) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         runs.run_pretraining(tmp_path, **changes)
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 

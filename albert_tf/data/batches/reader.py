@@ -216,7 +216,7 @@ class ExampleReader:
             low, high = values.min(axis=1, initial=0), values.max(axis=1, initial=0)
             need = f"{features.record_name(name)} must be in [0, {limit})"
             if name == features.SEGMENT_IDS:  # where a model has no embedding for them
-                need += ", the model's type_vocab_size"
+                need += ", the type_vocab_size of the model or its teacher"
             fits = (low >= 0) & (high < limit)
             self._check_each(fits, need, indices, np.where(low < 0, low, high))
         return tokens

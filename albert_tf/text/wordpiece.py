@@ -127,7 +127,9 @@ class WordPieceTokenizer(Tokenizer):
         # Tokens that the words of a text can be split into; added tokens are excluded.
         self._pieces = {t: i for t, i in self._ids.items() if i < self.model_size}
         self.longest = max(map(len, tokens))
-        self._folds = _Folds(self)
+        self._folds = _folds(
+            self.do_lower_case, self.keep_accents, self.tokenize_chinese_chars
+        )
         self._split_cached = functools.lru_cache(_CACHED_WORDS)(self._split_word)
 
     def with_options(self, **options: bool) -> "WordPieceTokenizer":
@@ -213,9 +215,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def character_table(self) -> CharacterTable:
         """Returns the table of each character's replacement, for the graph."""
-        every = (chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
-        folded = ((char, self._folds.fold(char)) for char in every)
-        return CharacterTable((a, b) for a, b in folded if a != b)
+        return self._folds.table
 
     def _starts_word(self, token: str) -> bool:
         """Returns whether a token does not continue a word."""
@@ -260,14 +260,14 @@ class _Folds(dict):
     as a table.
     """
 
-    def __init__(self, tokenizer: WordPieceTokenizer):
+    def __init__(self, do_lower_case: bool, keep_accents: bool, chinese_chars: bool):
         import tokenizers
 
         super().__init__()
         self._normalizer = tokenizers.normalizers.BertNormalizer(
-            handle_chinese_chars=tokenizer.tokenize_chinese_chars,
-            strip_accents=not tokenizer.keep_accents,
-            lowercase=tokenizer.do_lower_case,
+            handle_chinese_chars=chinese_chars,
+            strip_accents=not keep_accents,
+            lowercase=do_lower_case,
         )
         self._splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
 
@@ -279,8 +279,34 @@ class _Folds(dict):
         """Returns the replacement of a character; words have spaces around them."""
         # Between letters, the splits show which characters are words.
         text = f"x{self._normalizer.normalize_str(char)}x"
+        return self._words(text)[1:-1]
+
+    @functools.cached_property
+    def table(self) -> CharacterTable:
+        """The replacements of all characters; building it takes some seconds."""
+        return CharacterTable(self._every())
+
+    def _every(self) -> Iterator[tuple[str, str]]:
+        """Yields each character that has a replacement, and this."""
+        for first in range(0, sys.maxunicode + 1, 4096):
+            codes = {*range(first, first + 4096)} - {*range(0xD800, 0xE000), ord("!")}
+            chars = [chr(c) for c in sorted(codes)]
+            if self.fold(together := "".join(chars)) == together:
+                continue  # most planes are unassigned
+            # Between marks that nothing else becomes: one call for all.
+            text = self._normalizer.normalize_str("!".join(f"x{c}x" for c in chars))
+            words = self._words(text).split(" ! ")
+            for char, found in zip(chars, words, strict=True):
+                if char != (folded := found[1:-1]):
+                    yield char, folded
+        yield "!", self.fold("!")
+
+    def _words(self, text: str) -> str:
         words = self._splitter.pre_tokenize_str(text)
-        return " ".join(word for word, _ in words)[1:-1]
+        return " ".join(word for word, _ in words)
+
+
+_folds = functools.lru_cache(_Folds)
 
 
 def _check_kind(tokens: list[str], name: str) -> None:

@@ -45,7 +45,7 @@ def test_unshared_layers_compute_the_same(format, head, changes, family, tmp_pat
     assert_equal_outputs(again(batch), model(batch), **CLOSE)
     assert any("layers with weights of their own" in note for note in report.notes)
     assert any("so only the last layer's states are" in note for note in report.notes)
-    if format != "electra":
+    if head is None:  # a model in memory is unfolded by the same function
         albert_tf.save_pretrained(model, tmp_path / "n", format=format)
         again = albert_tf.from_pretrained(tmp_path / "n")
         assert_equal_outputs(again(batch), model(batch), **CLOSE)

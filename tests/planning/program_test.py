@@ -85,8 +85,8 @@ def request_tpu(topology, *form, rows=4, **changes):
 
 
 FORMS = [("unrolled", 1), ("loop", 4), ("loop_remat", 2)]
-OTHERS = ("v4-8", "v6e-4")
-TINY = {"v5e-4": True, "v5p-8": False, "tpu7x-8": False}
+OTHERS = ("v4-8", "v5p-8", "v6e-4")
+TINY = {"v5e-4": True, "tpu7x-8": False}
 REQUESTS = {
     **{form[0]: request(*form, devices=1) for form in FORMS},
     "divided": request(devices=2),

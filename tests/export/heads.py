@@ -43,9 +43,14 @@ def make_model(name: str | None) -> keras.Model:
     """Returns a model of a head as after fine-tuning; None is the encoder alone."""
     labels = {"text_classifier": LABELS, "token_classifier": TAGS}.get(name)
     sizes = {} if labels is None else {"num_labels": len(labels)}
-    # What several layers share is stored once: one head with them is enough.
-    sizes |= {} if name == "text_classifier" else {"num_hidden_layers": 1}
+    # What several layers share is stored once, also next to weights of their own: one
+    # head with them is enough.
+    own = {"depth_rank": 2, "depth_embedding": True}
+    sizes |= own if name == "text_classifier" else {"num_hidden_layers": 1}
     model = tiny.make_model(name, **sizes)
+    for weight in model.weights:
+        if "/depth_" in weight.path:  # some begin as nothing
+            weight.assign(np.random.default_rng(3).normal(0, 0.3, weight.shape))
     if labels is not None:
         model.labels = labels
     if labels is TAGS:

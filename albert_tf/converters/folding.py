@@ -138,6 +138,9 @@ def folded_config(checkpoint: Checkpoint, settings: FoldSettings) -> AlbertConfi
     need = f"--embedding_size must be at most {most}, that of {path}"
     require(size <= most, need, size)
     usual = _SHARED.get(settings.sharing) if settings.depth_rank else None
+    needless = {*settings.depth_matrices} - {*(usual or settings.depth_matrices)}
+    need = f"--depth_matrices must be kernels that --sharing={settings.sharing} shares"
+    require(not needless, need, *sorted(needless))
     changes["depth_matrices"] = settings.depth_matrices or usual
     changes["embedding_size"], changes["group_rule"] = size, "integer"
     if size < most:

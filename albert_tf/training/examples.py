@@ -137,7 +137,7 @@ def read_task(settings: FinetuneSettings) -> Read:
         require(HEADS[task.head].answers_spans, need)
         task = dataclasses.replace(task, head=_ANSWER_HEADS[settings.answer_head])
     if teacher:
-        check_teacher(settings.teacher, teacher, task)
+        check_teacher(settings, teacher, task)
     task = task.with_options(on_bad_input=settings.on_bad_input)
     examples = {
         split: part if split.startswith("test") else task.usable(part)

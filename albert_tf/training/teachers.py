@@ -57,8 +57,9 @@ def find_teacher(settings: FinetuneSettings) -> Task | None:
     return find_task(settings.teacher)
 
 
-def check_teacher(path: str, teacher: Task, task: Task) -> None:
+def check_teacher(settings: FinetuneSettings, teacher: Task, task: Task) -> None:
     """Raises an error if a teacher's outputs cannot be the targets of a task."""
+    path, temperature = settings.teacher, settings.teacher_temperature
     own, others = HEADS[task.head].answers, HEADS[teacher.head].answers
     hint = "; --table_kind=vectors trains vectors" * (others == VECTORS)
     need = f"teacher: {path} must have the head of the task, {task.head}{hint}"
@@ -71,6 +72,9 @@ def check_teacher(path: str, teacher: Task, task: Task) -> None:
     kinds = task.problem_type, teacher.problem_type
     need = f"teacher: {path} must be for {kinds[0]}, as the task {task.name} is"
     require(own != LABELS or kinds[0] == kinds[1], need, kinds[1])
+    is_usual = temperature == settings.defaults()["teacher_temperature"]
+    need = "teacher_temperature: without effect on scores; leave it out"
+    require(kinds[0] != REGRESSION or is_usual, need, temperature)
     _order(path, teacher, task)
 
 

@@ -135,6 +135,10 @@ def test_command_with_texts(tmp_path):
         ({"embedding_size": 13}, "--embedding_size must be at most 12, .*received 13"),
         ({"depth_matrices": ("key",)}, "needs a depth_rank above 0"),
         ({"depth_matrices": ("k",), "depth_rank": 1}, "a list of different names of"),
+        (
+            {"depth_matrices": ("key",), "depth_rank": 1, "sharing": "ffn"},
+            "--depth_matrices must be kernels that --sharing=ffn shares, .*'key'",
+        ),
         ({"shared_layer": 4}, "--shared_layer must be at most 3, .* received 4"),
     ],
 )

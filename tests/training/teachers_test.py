@@ -212,6 +212,7 @@ def test_a_file_of_outputs(model_folder, tokenizer, tmp_path, monkeypatch):
             {"problem_type": "regression"},
             "must be for regression",
         ),
+        ("text_classifier", SCORES, {"teacher_temperature": 3.0}, "effect on scores"),
         ("token_classifier", {"labels": ("O", "B-X")}, {}, "have the head of the task"),
         ("text_embedder", {}, {}, "--table_kind=vectors"),
         (None, {}, {}, "has no trained classifier"),

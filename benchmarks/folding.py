@@ -48,10 +48,8 @@ _NOTES = (
     "selects anything: the weights after the last step are measured. MB are for "
     "float32. Speeds are medians of five rounds, in turns, with all cores.",
 )
-_OPTIONS = {"warmup_proportion": 0.1, "train_batch_size": 16}
-# With 1e-3 the folded layers are lost, and nothing is learned; random weights end at a
-# constant vector with 3e-4, too.
-_RATE, _RANDOM_RATE = 3e-4, 1e-4
+# With a rate of 1e-3 the folded layers are lost, and nothing is learned.
+_OPTIONS = {"learning_rate": 3e-4, "warmup_proportion": 0.1, "train_batch_size": 16}
 # Ranks and sizes of the tokens' vectors (None: the teacher's). The first form is also
 # drawn at random, and trained with several seeds.
 FORMS = ((8, 112), (0, 112), (32, 112), (8, None))
@@ -103,20 +101,14 @@ def run(study: Study) -> Report:
     rows = {"teacher": _measure(study, dev, "teacher", [study.teacher])}
     timed = {"teacher": study.teacher}
 
-    def show(
-        name: str,
-        make: Callable[[str], None],
-        steps: int,
-        last: int = 0,
-        rate: float = _RATE,
-    ) -> str:
+    def show(name: str, make: Callable[[str], None], steps: int, last: int = 0) -> str:
         """Measures a student as it is made, and after training; returns its folder."""
         path = timed[name] = _in_folder(study, name)
         if not files.exists(path):
             make(path)
         rows[name] = _measure(study, dev, name, [path])
         outputs = [f"{path}-trained"]
-        train = functools.partial(_train, study, texts, rate)
+        train = functools.partial(_train, study, texts)
         train(path, outputs[0], steps - last, 1)
         if last:
             outputs = [f"{path}-seed-{1 + seed}" for seed in range(num_seeds)]
@@ -130,8 +122,7 @@ def run(study: Study) -> Report:
     folded = show(names[0], makes[0], steps, steps // 5)
     for name, make in zip(names[1:], makes[1:], strict=True):
         show(name, make, steps)
-    randomize = functools.partial(_randomize, folded)
-    show(f"{names[0]}, random", randomize, steps, rate=_RANDOM_RATE)
+    show(f"{names[0]}, random", functools.partial(_randomize, folded), steps)
     # Half the layers take half the time.
     show("every second layer", functools.partial(_halve, study.teacher), 2 * steps)
     read = random.Random(0).sample(dev.texts, min(len(dev.texts), _TIMED))
@@ -185,13 +176,7 @@ def _halve(source: str, path: str) -> None:
 
 
 def _train(
-    study: Study,
-    texts: str,
-    rate: float,
-    start: str,
-    output: str,
-    steps: int,
-    seed: int,
+    study: Study, texts: str, start: str, output: str, steps: int, seed: int
 ) -> None:
     """Trains a student on the teacher's vectors, unless it is done."""
     finetune_once(
@@ -204,7 +189,6 @@ def _train(
             output_dir=output,
             max_seq_length=study.max_seq_length,
             num_train_steps=steps,
-            learning_rate=rate,
             dropout=0.0,
             seed=seed,
             **_OPTIONS,

@@ -64,7 +64,8 @@ MISTAKES = {
         (BAD, 1, NO_COLUMN),
         ("--dev_file=none.tsv", 1, "none.tsv: "),
         ("--init_checkpoint=none", 1, NO_FILE),
-        ("--output_dir=m", 2, "m exists already"),
+        ("--output_dir=m", 2, "--output_dir: is --init_checkpoint, too"),
+        ("--output_dir=served", 2, "served exists already"),
     ],
     "finetune --output_dir=out --init_checkpoint=m --tfds_data_dir=sets": [
         ("--data_dir=tfds:glue/sst2 --task=sst2", 1, "glue/sst2: not prepared in sets"),

@@ -232,13 +232,16 @@ def _report(rows: dict[str, dict]) -> Report:
 
 def _draw(rows: dict[str, dict]) -> bytes:
     """Returns a PNG of the Spearman correlation against the number of parameters."""
-    figure = new_figure(8, 5, layout="constrained")
+    figure = new_figure(8, 4, layout="constrained")
     axes = figure.subplots()
+    forms = list(dict.fromkeys(name.removesuffix(_TRAINED) for name in rows))
     for name, row in rows.items():
         place = row["parameters"] / 1e6, fmean(row["spearman"])
-        trained = name.endswith(_TRAINED)
-        axes.plot(*place, "o" if trained else "x", color=f"C{trained:d}")
-        axes.annotate(name, place, xytext=(5, 3), textcoords="offset points", size=8)
+        form, trained = name.removesuffix(_TRAINED), name.endswith(_TRAINED)
+        label = None if trained else form
+        style = {"color": f"C{forms.index(form)}", "marker": "o" if trained else "x"}
+        axes.plot(*place, **style, linestyle="", label=label)
+    figure.legend(loc="outside right center", title="x: as made; dot: trained")
     axes.set(xlabel="million parameters", ylabel=METRICS["spearman"])
     axes.grid(alpha=0.3)
     return to_png(figure)

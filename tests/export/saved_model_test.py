@@ -290,7 +290,8 @@ def test_bfloat16(classify, export_one, monkeypatch):
 
 @pytest.mark.slow
 def test_another_dtype_is_left_to_keras(classify, tokenizer, export_one):
-    model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, dtype="mixed_bfloat16")
+    config = classify.model.config
+    model = AlbertTextClassifier(config, num_labels=3, dtype="mixed_bfloat16")
     model.set_weights(classify.model.get_weights())
     made, found = export_one(model, "serving_default", warmup_batch_sizes=())
     assert (found["precision"], found["forward"]) == ("float32", "keras")

@@ -20,6 +20,7 @@ DISTRIBUTIONS = {
     "tensorflow_serving": "tensorflow_serving_api",
     "yaml": "pyyaml",
 }
+STATEMENTS = ast.stmt | ast.excepthandler | ast.match_case
 
 
 @functools.cache
@@ -50,6 +51,14 @@ def imported(path: str, root: pathlib.Path, at_start: bool = False) -> set[str]:
     return found - {None, path}
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements in a node, without their expressions, which are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, STATEMENTS):
+            yield child
+            yield from statements(child)
+
+
 def _names(node: ast.AST, at_start: bool) -> Iterator[str]:
     """Dotted names: `a.b` of `import a.b`, `a.b.c` of `from a.b import c`."""
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -65,7 +74,8 @@ def _names(node: ast.AST, at_start: bool) -> Iterator[str]:
             )
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
     for child in ast.iter_child_nodes(node):
-        yield from _names(child, at_start)
+        if isinstance(child, STATEMENTS):
+            yield from _names(child, at_start)
 
 
 def _resolve(name: str, files: set[str]) -> str | None:

@@ -171,9 +171,9 @@ class AlbertConfig:
             ordered = None if ordered == DEPTH_MATRICES else ordered
             object.__setattr__(self, "depth_matrices", ordered)
         for name, shape in self.depth_shapes().items():
-            most = f"depth_rank must be at most {min(shape)}, the width of {name}"
-            fits = self.depth_rank <= min(shape)
-            require(fits, most, self.depth_rank, error=ValueError)
+            rank, most = self.depth_rank, min(shape)
+            need = f"depth_rank must be at most {most}, the width of {name}"
+            require(rank <= most, need, rank, error=ValueError)
 
     @classmethod
     def from_preset(cls, name: str, **changes) -> "AlbertConfig":
@@ -221,11 +221,9 @@ class AlbertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields and a key that marks the dialect."""
         fields = dataclasses.asdict(self)
-        for name in OMITTED:
-            if not fields[name]:
-                del fields[name]
         if self.depth_matrices:
             fields["depth_matrices"] = list(self.depth_matrices)  # as in JSON
+        fields = {k: v for k, v in fields.items() if v or k not in OMITTED}
         return {"format": OURS, **fields}
 
     def to_json(self, path: str | os.PathLike) -> None:
@@ -327,12 +325,9 @@ class AlbertConfig:
             for inner in range(self.inner_group_num):
                 shared = group * self.inner_group_num + inner
                 own = layer * self.inner_group_num + inner
-                attention = shared if share_attention else own
-                ffn = shared if share_ffn else own
-                if self.share_layer_norm:
-                    rows.append(LayerWeights(attention, attention, ffn, ffn))
-                else:
-                    rows.append(LayerWeights(attention, own, ffn, own))
+                parts = shared if share_attention else own, shared if share_ffn else own
+                norms = parts if self.share_layer_norm else (own, own)
+                rows.append(LayerWeights(parts[0], norms[0], parts[1], norms[1]))
         return tuple(rows)
 
     def group_numbers(self) -> tuple[int, ...]:
@@ -358,9 +353,8 @@ class AlbertConfig:
         # A group skipped by a floating-point `group_rule` is also built and counted.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))
-        own = D * self.depth_embedding
-        for inputs, outputs in self.depth_shapes().values():
-            own += self.depth_rank * (inputs + outputs) + outputs
+        r, shapes = self.depth_rank, self.depth_shapes().values()
+        own = D * self.depth_embedding + sum(r * (a + b) + b for a, b in shapes)
         depth = {"depth": len(self.layer_table()) * own} if own else {}
         return {
             "token_embeddings": V * E,
@@ -422,21 +416,35 @@ class AlbertConfig:
         return len(self.layer_table()) * block + projection
 
 
+def activations(
+    config: AlbertConfig, batch_size: int, sequence_length: int, recompute: bool = False
+) -> int:
+    """Estimates the number of values that training stores for the backward pass.
+
+    A block stores its input, query, key, value, context, both residual sums and both
+    normalized sums, the attention scores and probabilities, the feed-forward's two
+    inner values (`9 D + 2 F + 2 N T` per token), and `depth_rank` values per matrix.
+    Heads, dropout masks and fused kernels are not counted. With `recompute`, only the
+    input of every block is stored, and one block at a time is recomputed.
+    """
+    D, F, T = config.hidden_size, config.intermediate_size, sequence_length
+    block = 9 * D + 2 * F + 2 * config.num_attention_heads * T
+    block += config.depth_rank * len(config.depth_shapes())
+    blocks = len(config.layer_table())
+    stored = blocks * D + block if recompute else blocks * block
+    return batch_size * T * (2 * config.embedding_size + stored)
+
+
 # Generators are smaller than discriminators; a mistake must not exhaust memory.
 _MAX_SHARE = 16
 
 
 def generator_config(config: AlbertConfig, size: float, layers: float) -> AlbertConfig:
-    """Returns the config of the generator of a discriminator.
+    """Returns the config of a generator, by shares of a discriminator's sizes.
 
-    As in the original's `get_generator_config`, which assumes heads of 64 and a
-    feed-forward of `4 D`: heads keep their size, with at least one head, and the
-    feed-forward keeps its share. Raises `UsageError` if a share is not in (0, 16], or
-    the heads do not divide the size.
-
-    Args:
-        size: float. Share of `hidden_size` and `intermediate_size`.
-        layers: float. Share of `num_hidden_layers`.
+    As in the original's `get_generator_config`, heads keep their size, with at least
+    one head. Raises `UsageError` if a share is not in (0, 16], or the heads do not
+    divide the size.
     """
     for name, share in (("generator_size", size), ("generator_layers", layers)):
         require(share > 0, f"{name} must be positive", share)
@@ -444,12 +452,9 @@ def generator_config(config: AlbertConfig, size: float, layers: float) -> Albert
     D = max(1, round(config.hidden_size * size))
     L = max(1, round(config.num_hidden_layers * layers))
     count = max(1, D // config.head_size)
-    expected = (
-        f"generator_size={size}: hidden_size of the generator must be a multiple of "
-        f"its number of heads, {count} (of about {config.head_size} as in the "
-        "discriminator)"
-    )
-    require(D % count == 0, expected, D)
+    need = f"generator_size={size}: hidden_size of the generator must be a multiple of "
+    need += f"its number of heads, {count} (of about {config.head_size} as in the "
+    require(D % count == 0, f"{need}discriminator)", D)
     F = max(1, round(config.intermediate_size * size))
     return config.replace(
         hidden_size=D,

@@ -1,9 +1,9 @@
 """Compares the costs of a training step of ALBERT and of BERT, size by size.
 
 BERT is the same encoder with separate layers and embeddings as wide as its layers.
-Sizes follow from the shapes (`albert_tf.facts`). The peak memory and the time of a step
-are measured: each model trains in its own process, one step at a time, in turns with
-the other. A model that does not fit is estimated, and its cells say so.
+Sizes follow from the shapes (`planning/facts.py`). The peak memory and the time of a
+step are measured: each model trains in its own process, one step at a time, in turns
+with the other. A model that does not fit is estimated, and its cells say so.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ import re
 import statistics
 from typing import Any, NamedTuple, Self
 
-from albert_tf import facts
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
+from albert_tf.planning import facts
 from benchmarks import step_speed
 from benchmarks.objectives_report import to_table
 from benchmarks.report import Report, Row

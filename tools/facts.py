@@ -17,9 +17,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import facts
 from albert_tf.cli.flags import define_alias, define_settings, read_settings, refuse
 from albert_tf.cli.run import run
+from albert_tf.planning import facts
 
 _PRESET = flags.DEFINE_list("preset", [], "Presets to describe. Default: all.")
 _CONFIG_FILE = flags.DEFINE_list(

@@ -22,10 +22,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import facts
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import require
+from albert_tf.planning import facts
 from albert_tf.planning import plan_settings as planned
 from albert_tf.settings import describe, load_experiment
 from albert_tf.storage import files

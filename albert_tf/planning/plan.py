@@ -8,8 +8,8 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf import facts
 from albert_tf.errors import UsageError, count_of, require
+from albert_tf.planning import facts
 from albert_tf.planning.compiler import compile_step
 from albert_tf.planning.roofline import Times, times
 from albert_tf.planning.search import Search, halvings

@@ -9,8 +9,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping
 
-from albert_tf import facts
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, activations
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import check_path
 from albert_tf.converters.tokenizers import choose_tokenizer
@@ -221,10 +220,10 @@ def _largest_tensor(settings: PretrainSettings, config) -> tuple[str, int]:
 def _bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
     """Estimates a lower bound of the memory that a row needs in the backward pass.
 
-    Counts the activations of `facts.activations`, the logits and their gradient.
+    Counts the activations of `config.activations`, the logits and their gradient.
     """
     recompute, size = settings.depth == "loop_remat", settings.bytes_per_value
-    saved = size * facts.activations(config, 1, settings.max_seq_length, recompute)
+    saved = size * activations(config, 1, settings.max_seq_length, recompute)
     return saved + 8 * settings.num_predictions * config.vocab_size
 
 

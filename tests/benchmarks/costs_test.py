@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from albert_tf import facts
 from albert_tf.errors import DataError, UsageError
+from albert_tf.planning import facts
 from benchmarks import costs, topics
 from tests.tiny import tiny_config
 

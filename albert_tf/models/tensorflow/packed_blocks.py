@@ -20,7 +20,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import LayerWeights
 from albert_tf.models.backbone import AlbertBackbone
 
 # Limit for all constants of a model. A serving process holds many copies of them: one
@@ -53,21 +52,20 @@ class PackedBlocks:
     """
 
     def __init__(
-        self, backbone: AlbertBackbone, row: LayerWeights, activation: Callable
+        self, backbone: AlbertBackbone, row: tuple[int, ...], activation: Callable
     ):
         config, encoder = backbone.config, backbone.encoder
         self._heads, self._head_size = config.num_attention_heads, config.head_size
         self._activation = activation
-        attention = encoder.attentions[row.attention].dense
+        attention_number, attention_norm, ffn_number, ffn_norm = row
+        attention = encoder.attentions[attention_number].dense
         self._qkv = _product([attention[name] for name in ("query", "key", "value")])
         self._output = _product([attention["output"]])
-        self._attention_norm = _norm(
-            encoder.attention_layer_norms[row.attention_layer_norm]
-        )
-        ffn = encoder.ffns[row.ffn]
+        self._attention_norm = _norm(encoder.attention_layer_norms[attention_norm])
+        ffn = encoder.ffns[ffn_number]
         self._inner = _product([ffn.intermediate])
         self._outer = _product([ffn.output_dense])
-        self._ffn_norm = _norm(encoder.ffn_layer_norms[row.ffn_layer_norm])
+        self._ffn_norm = _norm(encoder.ffn_layer_norms[ffn_norm])
         # Functions let a file hold the constants once for all its signatures.
         whole = tf.TensorSpec([], tf.int32)
         self._repeat = tf.function(
@@ -129,8 +127,8 @@ class PackedBlocks:
 
 def pack(
     backbone: AlbertBackbone, activation: Callable
-) -> dict[LayerWeights, PackedBlocks]:
-    """Returns `PackedBlocks` for runs of layers, by their weights.
+) -> dict[tuple[int, ...], PackedBlocks]:
+    """Returns `PackedBlocks` for runs of layers, by their rows of `layer_table`.
 
     Layers without a neighbour of the same weights are left out: a loop gains nothing.
     If the constants would be larger than `MAX_BYTES`, or every layer has weights of its

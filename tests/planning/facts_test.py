@@ -4,14 +4,14 @@ import pathlib
 import numpy as np
 import pytest
 
-from albert_tf import facts
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import PRESETS, AlbertConfig, activations
 from albert_tf.errors import UsageError
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.optimizers.lamb import Lamb
+from albert_tf.planning import facts
 from tests.tiny import make_model
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 COUNTS = json.loads((ROOT / "tests/golden/param_counts.json").read_text())
 
 
@@ -93,7 +93,7 @@ def test_weights_of_single_layers_have_a_column_only_if_a_model_has_some():
     title, _, first, second = facts.table({"a": config, "b": own}).splitlines()[:4]
     assert title == "parameters (millions)"
     assert "  0.00" in first and "  1.41" in second
-    more = facts.activations(own, 5, 7) - facts.activations(config, 5, 7)
+    more = activations(own, 5, 7) - activations(config, 5, 7)
     assert more == 35 * 12 * 6 * 8
 
 
@@ -106,9 +106,9 @@ def test_activations_by_hand():
         num_hidden_layers=4,
     )
     block = 9 * 6 + 2 * 10 + 2 * 3 * 7
-    assert facts.activations(config, 5, 7) == 35 * (2 * 2 + 4 * block)
+    assert activations(config, 5, 7) == 35 * (2 * 2 + 4 * block)
     kept = 35 * (2 * 2 + 4 * 6 + block)
-    assert facts.activations(config, 5, 7, recompute=True) == kept
+    assert activations(config, 5, 7, recompute=True) == kept
     row = facts.describe(config, 5, 7, bytes_per_value=2)
     assert row["activations"] == 2 * 35 * (2 * 2 + 4 * block)
 

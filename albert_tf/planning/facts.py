@@ -7,7 +7,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-from albert_tf.config import PRESETS, AlbertConfig, generator_config
+from albert_tf.config import PRESETS, AlbertConfig, activations, generator_config
 from albert_tf.errors import require
 from albert_tf.settings import check_fields, setting
 
@@ -181,29 +181,6 @@ def _generator(config: AlbertConfig) -> int:
         if part in ("token_embeddings", "position_embeddings", "segment_embeddings")
     )
     return generator.num_parameters("masked_lm") - tied
-
-
-def activations(
-    config: AlbertConfig, batch_size: int, sequence_length: int, recompute: bool = False
-) -> int:
-    """Estimates the number of values that training stores for the backward pass.
-
-    A block stores its input, query, key, value, context, both residual sums and both
-    normalized sums, the attention scores and probabilities, the feed-forward's two
-    inner values (`9 D + 2 F + 2 N T` per token), and `depth_rank` values per matrix.
-    Sharing weights does not change the number. Heads, dropout masks and fused kernels
-    are not counted. With `recompute`, only the input of every block is stored, and one
-    block at a time is recomputed.
-    """
-    D, F, T = config.hidden_size, config.intermediate_size, sequence_length
-    block = 9 * D + 2 * F + 2 * config.num_attention_heads * T
-    block += config.depth_rank * len(config.depth_shapes())
-    blocks = len(config.layer_table())
-    tokens = batch_size * T
-    embeddings = 2 * config.embedding_size
-    if recompute:
-        return tokens * (embeddings + blocks * D + block)
-    return tokens * (embeddings + blocks * block)
 
 
 def comparisons() -> list[Comparison]:

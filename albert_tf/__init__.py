@@ -97,10 +97,7 @@ def __dir__() -> list[str]:
 
 
 def _loader():
-    """Returns `converters.load`, with which classes of lower layers load themselves.
-
-    They must not import it, because it is above them and would import TensorFlow.
-    """
+    """Returns `converters.load`, which classes of lower layers must not import."""
     return importlib.import_module(f"albert_tf.{_HOME['from_pretrained']}")
 
 
@@ -122,11 +119,7 @@ def _stand_in(name: str, home: str) -> type:
 
 
 class _AroundImport(importlib.abc.MetaPathFinder):
-    """Lets a function execute the first import of a package that is not yet imported.
-
-    `run` is called once with a function that executes the module, which it must call,
-    and with the module.
-    """
+    """Lets a function execute the first import of a package, given the module."""
 
     def __init__(self, name: str, run):
         self._name, self._run = name, run

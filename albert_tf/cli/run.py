@@ -79,11 +79,9 @@ def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
 
 
 def _ensure_utf8() -> None:
-    """Restarts in UTF-8 mode if paths would have another encoding.
-
-    TensorFlow's paths are UTF-8, as are all files here; in ASCII, most names cannot be
-    represented. In the C locale, Python itself chooses this mode by default.
-    """
+    """Restarts in UTF-8 mode if paths would have another encoding."""
+    # TensorFlow's paths are UTF-8, as are all files here. In the C locale, Python
+    # itself chooses this mode by default.
     if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
         command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONUTF8": "1"})
@@ -116,10 +114,7 @@ def _terminate(number: int, frame) -> NoReturn:
 
 
 def _parse(argv: list[str], arguments: str) -> list[list[str]]:
-    """Parses `argv` into FLAGS; raises `UsageError` for what absl rejects.
-
-    Returns the arguments of the command: nothing, or a list of positional arguments.
-    """
+    """Parses `argv` into FLAGS and returns the arguments that are not flags."""
     # Flags may follow arguments.
     flags.FLAGS.set_gnu_getopt(True)
     try:

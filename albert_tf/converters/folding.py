@@ -231,10 +231,7 @@ def _mean(tensors: list[Tensor]) -> Tensor:
 def _add_own(
     checkpoint: Checkpoint, config: AlbertConfig, tensors: dict[str, Tensor]
 ) -> dict[str, dict[str, float]]:
-    """Adds what each layer has of its own to the tensors of the shared layers.
-
-    Returns a row of the report for each layer, by its name.
-    """
+    """Adds what each layer has of its own, and returns their rows of the report."""
     parts, every = {}, config.replace(depth_rank=1, depth_matrices=None)
     rows = zip(checkpoint.config.layer_table(), config.layer_table(), strict=True)
     for number, (old, new) in enumerate(rows):
@@ -270,11 +267,9 @@ def _share(lost: float, total: float) -> float:
 def _factors(
     matrix: np.ndarray, rank: int, least: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `A` and `B`, whose product is the nearest matrix of a rank.
-
-    Both have the square root of a singular value as their norm, but `A` at least
-    `least`: where both are 0, training would move neither.
-    """
+    """Returns `A` and `B`, whose product is the nearest matrix of a rank."""
+    # Both have the square root of a singular value as their norm, but A at least
+    # `least`: where both are 0, training would move neither.
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
     scale = np.maximum(np.sqrt(values[:rank]), least)
     return left[:, :rank] * scale, (values[:rank] / scale)[:, None] * right[:rank]
@@ -283,10 +278,7 @@ def _factors(
 def _shrink_embeddings(
     checkpoint: Checkpoint, size: int, tensors: dict[str, Tensor]
 ) -> float:
-    """Replaces the tables, their layer norm and their projection by smaller ones.
-
-    Returns the norm of the missing part of the table of tokens, relative to it.
-    """
+    """Replaces tables, layer norm and projection, and returns the relative error."""
     config = checkpoint.config
     E, D = config.embedding_size, config.hidden_size
     norm = {one: f"{_EMBEDDINGS}layer_norm/{one}" for one in ("gamma", "beta")}
@@ -321,10 +313,7 @@ def _shrink_embeddings(
 def _run(
     report: Report, source: Checkpoint, folded: Checkpoint, texts: Sequence[str]
 ) -> None:
-    """Builds the folded model, and compares its states on texts if there are some.
-
-    Raises `DataError` if a weight is missing or has another shape than by the config.
-    """
+    """Builds the folded model, and compares its states on texts if there are some."""
     # Keras is imported only after the checks that do not need it.
     import keras
 

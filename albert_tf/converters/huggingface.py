@@ -108,10 +108,7 @@ _ANSWERS = {"question_answering": {"classifier": "qa_outputs"}}
 
 
 def _plain(prefix: str, layers: Mapping[str, str], **values) -> Family:
-    """Returns a family with BERT's encoder and the given differences.
-
-    `layers` names the layers around the blocks.
-    """
+    """Returns a family with BERT's encoder, and other layers around the blocks."""
     stem = prefix.lower()
     blocks = {ours: theirs.replace("/", ".") for ours, theirs in BERT_BLOCK.items()}
     norm = {"backbone/embeddings/layer_norm": f"{stem}.embeddings.LayerNorm"}

@@ -271,10 +271,7 @@ def _read(item: h5py.Dataset, where: str) -> np.ndarray:
 
 
 def _name_table(config: AlbertConfig, head: str | None) -> list[Row]:
-    """Returns the rows of the backbone and of KerasHub's heads.
-
-    The config's sharing is `"all"`; the head is `"masked_lm"` or `"text_classifier"`.
-    """
+    """Returns the rows of a backbone of sharing `"all"` and of KerasHub's heads."""
     rows = [
         Row(f"backbone/embeddings/{ours}", f"layers/{theirs}/vars/0")
         for ours, theirs in zip(
@@ -363,10 +360,7 @@ def _train(rules: list[tuple[str, str]]) -> bytes:
 
 
 def _rules(own, do_lower_case: bool, keep_accents: bool) -> list[tuple[str, str]]:
-    """Returns replacement rules of our normalization followed by the model's own map.
-
-    `own` is the model's own `SentencePieceNormalizer`.
-    """
+    """Returns replacement rules: our normalization, then the model's own map."""
     chars = [c for c in map(chr, range(1, sys.maxunicode + 1)) if _is_text(c)]
     # All usual spellings of strings that compose to one character.
     sequences = list(dict.fromkeys(_decomposed()))

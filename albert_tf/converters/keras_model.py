@@ -212,11 +212,9 @@ def _check_sizes(checkpoint: Checkpoint) -> None:
 def _assign(
     model, checkpoint: Checkpoint, head: str | None, there: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Assigns values; returns missing weights, and the names in `there` not read.
-
-    Weights of single layers are not missing if no layer has them: they start as
-    nothing.
-    """
+    """Assigns values; returns missing weights, and the names in `there` not read."""
+    # Weights of single layers are not missing if no layer has them: they start as
+    # nothing.
     prefix = "backbone/" if head is None else ""
     missing, unread = [], dict.fromkeys(there)
     kinds = {_own_kind(name) for name in checkpoint.tensors}

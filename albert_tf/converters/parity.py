@@ -220,11 +220,9 @@ def run_both(
 def _comparable(
     outputs: dict[str, np.ndarray], part: Checkpoint, written: Checkpoint
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of `part` that `written` has, too.
-
-    If the vectors of layers became part of the biases before them, the states between
-    the layers contain them.
-    """
+    """Returns the outputs of `part` that `written` has, too."""
+    # If the vectors of layers became part of the biases before them, the states between
+    # the layers contain them.
     if part.config.depth_embedding == written.config.depth_embedding:
         return outputs
     last = f"layer {len(part.config.layer_table())}"

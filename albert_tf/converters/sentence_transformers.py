@@ -113,10 +113,7 @@ def _need(fits: Any, expected: str, *received: Any) -> None:
 
 
 def _modules(path: str) -> list[_Module]:
-    """Returns a transformer, a pooling, dense layers, and perhaps a normalization.
-
-    Raises `DataError` if there are others, or they have another order.
-    """
+    """Returns a transformer, a pooling, dense layers, and perhaps a normalization."""
     where = files.join(path, huggingface.MODULES)
     try:
         listed = files.from_json(files.read_text(where))
@@ -272,10 +269,8 @@ def _options(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _dense(checkpoint: Checkpoint) -> list[tuple[str, str, Tensor, Tensor]]:
-    """Returns the name, the activation and the weights of each layer after pooling.
-
-    The last one cuts the vectors, which the library would do after the normalization.
-    """
+    """Returns the name, the activation and the weights of each layer after pooling."""
+    # The last one cuts the vectors, which the library would do after the normalization.
     options, tensors = _options(checkpoint), checkpoint.tensors
     parts, layers = {}, []
     if options["pooling"] == "pooled":

@@ -358,11 +358,7 @@ def _write_head(checkpoint: Checkpoint, out: FolderWriter) -> None:
 
 
 def _read_head(checkpoint: Checkpoint, folder: str) -> None:
-    """Adds the values of the head's file to a checkpoint, if there is one.
-
-    The head must be the one that the tensors' names show. Raises `DataError` if the
-    file is damaged, or does not fit the tensors.
-    """
+    """Adds the values of the head's file, if there is one and it fits the tensors."""
     path = files.join(folder, _HEAD_FILE)
     if not files.exists(path):
         return
@@ -436,11 +432,9 @@ def _beam_rows() -> list[Row]:
 
 
 def _without_scope(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Strips the scope before `bert/` from the names in a checkpoint.
-
-    TF-Hub modules loaded into a model have the scope `module/`, and TensorFlow 2's
-    converters of TensorFlow 1 models keep such scopes too.
-    """
+    """Strips the scope before `bert/` from the names in a checkpoint."""
+    # TF-Hub modules loaded into a model have the scope module/, and TensorFlow 2's
+    # converters of TensorFlow 1 models keep such scopes too.
     inside = next((name for name in stored if "/bert/embeddings/" in name), "")
     scope = inside.partition("bert/embeddings/")[0]
     return {name.removeprefix(scope): tensor for name, tensor in stored.items()}
@@ -457,11 +451,10 @@ def _own_norms(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _numbered(stored: Mapping[str, Tensor], standard: list[str]) -> dict[str, Tensor]:
-    """Gives unshared layer norms their standard names.
-
-    Keras numbered them over the whole graph, including everything built before; within
-    a layer the lower number is the attention's. See google-research/albert issue 241.
-    """
+    """Gives unshared layer norms their standard names."""
+    # Keras numbered them over the whole graph, including everything built before;
+    # within a layer the lower number is the attention's. See google-research/albert
+    # issue 241.
     new, norms = {}, _own_norms(stored)
     for scope, names in _own_norms(standard).items():
         if len(names) == len(norms.get(scope, ())):

@@ -165,10 +165,7 @@ def _sizes(
 def _find_config(
     path: str, folder: str, net: str, sizes: dict[str, int], given: AlbertConfig | None
 ) -> AlbertConfig:
-    """Returns the config of a net: `given` if it fits, the one we wrote, or by shapes.
-
-    The net is `"electra"` or `"generator"`; `path` is used in errors.
-    """
+    """Returns a net's config: `given` if it fits, the one we wrote, or by shapes."""
     if given is not None and not _misfit(given, sizes):
         return given
     where = files.join(folder, _config_name(net))

@@ -161,11 +161,9 @@ def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
 
 
 def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
-    """Raises `UsageError` if a tokenizer's ids mean other tokens than the checkpoint's.
-
-    Content decides, not names. A file that a format had to rewrite has another digest
-    but the same tokens at the same ids.
-    """
+    """Raises `UsageError` if a tokenizer's ids mean other tokens than expected."""
+    # Content decides: a file that a format had to rewrite has another digest, but the
+    # same tokens at the same ids.
     own = checkpoint.make_tokenizer()
     if same_tokens(tokenizer, own):
         return

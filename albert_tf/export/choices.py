@@ -167,12 +167,10 @@ def _second_texts(questions, choices, fills_blanks: bool) -> tf.Tensor:
 
 
 def _filled(parts: tf.RaggedTensor, choices: tf.Tensor) -> tf.Tensor:
-    """Joins the parts of each question by its choice.
-
-    Of many blanks, only the last ones are filled, and the text before them is left out:
-    a question of blanks with a long choice would fill the memory, and only the last
-    tokens of the text are read.
-    """
+    """Joins the parts of each question by its choice."""
+    # Of many blanks, only the last ones are filled, and the text before them is left
+    # out: a question of blanks with a long choice would fill the memory, and only the
+    # last tokens of the text are read.
     row_of, num_rows = parts.value_rowids(), parts.nrows()
     place = tf.range(tf.size(row_of, tf.int64))
     ends = tf.gather(parts.row_splits, row_of + 1)

@@ -177,10 +177,7 @@ def describe(path: str | os.PathLike) -> list[str]:
 
 
 def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the files that a manifest lists, all of them inside the folder.
-
-    Raises `DataError` for another name, or if it is not a manifest.
-    """
+    """Returns the files that a manifest lists, all of them inside the folder."""
     try:
         listed = {
             str(name): {"size": int(value["size"]), "sha256": str(value["sha256"])}

@@ -229,10 +229,8 @@ def null_scores(found: RowCandidates, windows: Windows, count: tf.Tensor) -> tf.
 
 
 def _owners(windows: Windows) -> tf.Tensor:
-    """Returns the row that gives each token the most context, int64 `[P + 1]`.
-
-    See `squad_features.max_context`. The additional entry avoids an empty tensor.
-    """
+    """Returns the row that gives each token the most context, int64 `[P + 1]`."""
+    # See squad_features.max_context. The additional entry avoids an empty tensor.
     total = tf.size(windows.context.ids.values, tf.int64) + 1
     held = tf.RaggedTensor.from_row_lengths(
         tf.zeros([tf.reduce_sum(windows.size)]), windows.size, validate=False

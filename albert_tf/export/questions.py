@@ -334,11 +334,9 @@ def _stripped(codes: tf.Tensor, start, end):
 
 
 def _keys(codes: tf.RaggedTensor, start, end) -> tf.Tensor:
-    """Returns numbers, int64 `[M]`, that differ if parts of texts differ.
-
-    There are two hashes of 31 bits each: a comparison of all texts could cost a
-    thousand times more. Different texts have the same number in one of 10^18 pairs.
-    """
+    """Returns numbers, int64 `[M]`, that differ if parts of texts differ."""
+    # Two hashes of 31 bits each: a comparison of all texts could cost a thousand times
+    # more. Different texts have the same number in one of 10^18 pairs.
     rows = codes.value_rowids()
     place = tf.range(tf.size(rows, tf.int64)) - tf.gather(codes.row_starts(), rows)
     origin = tf.gather(place, tf.minimum(start, tf.size(rows, tf.int64) - 1))

@@ -123,10 +123,7 @@ def _write_model(
 def _difference(
     runtime: Runtime, graph: TokensGraph, run: Run, quantization: str
 ) -> float:
-    """Returns the largest difference from Keras for random tokens of two lengths.
-
-    Raises `DataError` if it is larger than the number format explains.
-    """
+    """Returns the largest difference from Keras for random tokens of two lengths."""
     rng = np.random.default_rng(0)
     worst = 0.0
     for size in (2, min(32, graph.model.config.max_position_embeddings)):
@@ -148,10 +145,8 @@ def _difference(
 
 
 def _batch_difference(graph: TokensGraph, run: Run) -> float:
-    """Returns the largest difference between a row alone and among others.
-
-    It is not 0 where a number format has one scale for a whole batch.
-    """
+    """Returns the largest difference between a row alone and among others."""
+    # It is not 0 where a number format has one scale for a whole batch.
     size = min(16, graph.model.config.max_position_embeddings)
     batch = graph.random_batch(8, size, np.random.default_rng(1), full=True)
     together, worst = run(batch), 0.0
@@ -195,10 +190,7 @@ def make_example(
 
 
 def _speed(graph: TokensGraph, run: Run, length: int) -> dict[str, Any]:
-    """Returns the time per row at some batch sizes, and the machine it was measured on.
-
-    Rows have at most `length` tokens, and at most 128.
-    """
+    """Returns the time per row at some batch sizes, and the machine."""
     tokens = min(_NUM_TOKENS, length)
     rng = np.random.default_rng(0)
     machine = environment.machine()

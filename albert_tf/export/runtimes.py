@@ -310,10 +310,8 @@ class OpenVino(Runtime):
 
 
 def _compress(model) -> None:
-    """Stores the matrices of a model in int8, with one scale for each output.
-
-    The form equals NNCF's symmetric int8, which OpenVINO's plugins recognize.
-    """
+    """Stores the matrices of a model in int8, with one scale for each output."""
+    # The form equals NNCF's symmetric int8, which OpenVINO's plugins recognize.
     import openvino
     from openvino import opset13
 

@@ -297,11 +297,9 @@ def write_functions(
 
 
 def _checking_shapes(signature: Signature, specs: list[tf.TensorSpec]) -> Signature:
-    """Returns a signature that rejects inputs of other shapes.
-
-    A server checks only names and types of inputs, and would answer for a part of them,
-    for example if one has fewer rows than the others.
-    """
+    """Returns a signature that rejects inputs of other shapes."""
+    # A server checks only names and types of inputs, and would answer for a part of
+    # them, for example if one has fewer rows than the others.
     names = ", ".join(spec.name for spec in specs)
 
     @functools.wraps(signature)  # the names of its arguments

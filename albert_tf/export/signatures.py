@@ -122,10 +122,7 @@ def make_signatures(
 def _classifier(
     model: keras.Model, labels: list[str], elastic: ElasticClassifier | None
 ) -> Callable:
-    """Returns a function from model inputs to the answer of a text classifier.
-
-    The logits are computed by `elastic` instead of the model, unless it is None.
-    """
+    """Returns a function from inputs to answers, by `elastic` if there is one."""
     problem_type = problem_type_of(model)
     multi_label = problem_type == "multi_label_classification"
     activation = tf.sigmoid if multi_label else tf.nn.softmax
@@ -151,13 +148,9 @@ def _classifier(
 def _elastic_signatures(
     elastic: ElasticClassifier, text_inputs: TextInputs, answer: Callable
 ) -> dict[str, Signature]:
-    """Returns `elastic(text, num_layers)` and `elastic_pair`, for pairs of texts.
-
-    `num_layers` is int32 `[B]`, from 1 to `L`, one for each text, because a server may
-    join requests. If one is out of range, an InvalidArgumentError is raised before the
-    model is run. `answer` is a function from model inputs and `num_layers` to the
-    answer; the rule of `elastic` is not used.
-    """
+    """Returns `elastic(text, num_layers)` and `elastic_pair`, for pairs of texts."""
+    # num_layers is int32 [B], one for each text, because a server may join requests. If
+    # one is not in 1 to L, an InvalidArgumentError is raised before the model is run.
 
     def by_depth(num_layers, *texts):
         depth = in_range("num_layers", num_layers, 1, elastic.num_layers)
@@ -188,12 +181,7 @@ def _classify_api(
 
 
 def _embedder(backbone: AlbertBackbone) -> Callable:
-    """Returns a function from model inputs to the vectors of texts, float32 `[B, D]`.
-
-    These are `mean_output`, the mean of the last layer over the real tokens,
-    `cls_output`, the last layer's vector of `[CLS]`, and, if there is a pooler,
-    `pooled_output`.
-    """
+    """Returns a function from model inputs to vectors of texts, float32 `[B, D]`."""
     names = ["mean_output", "cls_output"]
     names += ["pooled_output"] if backbone.pooler is not None else []
 
@@ -230,14 +218,10 @@ def _by_role(
 
 
 def _layer_embedder(backbone: AlbertBackbone, text_inputs: TextInputs) -> Signature:
-    """Returns `embed_layer(text, layer)`: the vectors of texts after any layer.
-
-    `layer` is int32 `[B]`, one for each text, because a server may join requests: 0 for
-    the embeddings (projected to `D`), `L` for the last layer. Negative numbers count
-    from the end; -1 is the last layer. The answer is `mean_output` and `cls_output`,
-    float32 `[B, D]`. An InvalidArgumentError is raised at run time if a layer is out of
-    range.
-    """
+    """Returns `embed_layer(text, layer)`: the vectors of texts after any layer."""
+    # layer is int32 [B], one for each text, because a server may join requests: 0 for
+    # the embeddings, projected to D; -1 for the last layer. An InvalidArgumentError is
+    # raised at run time if one is out of range.
     num_layers = backbone.config.num_hidden_layers
 
     def embed_layer(text, layer):
@@ -294,19 +278,11 @@ def _masked_lm(model: keras.Model) -> Signature:
 
 
 def _fill_mask(model: keras.Model, text_inputs: TextInputs, top_k: int) -> Signature:
-    """Returns `fill_mask(text)`, which answers like `FillMask` in Python.
-
-    A text has any number of `[MASK]`. For each mask, in the order of the text, the
-    answer has the most probable tokens, best first:
-
-    * `tokens` string, `token_ids` int32 and `scores` float32, all `[B, M, K]`. A text
-      with fewer than `M` masks has `""`, -1 and 0 in the rest.
-    * `num_masks` int32 `[B]`: the number of masks; 0 if the text has none; -1 if it is
-      too long. Such texts, which Python rejects, do not fail the batch.
-
-    `top_k` is `K`, at most the size of the vocabulary; otherwise a `UsageError` is
-    raised.
-    """
+    """Returns `fill_mask(text)`, which answers like `FillMask` in Python."""
+    # For each mask in the order of the text, the most probable tokens, best first:
+    # tokens string, token_ids int32 and scores float32, all [B, M, K], where missing
+    # masks have "", -1 and 0; num_masks int32 [B], -1 for a text that is too long,
+    # which does not fail the batch.
     tokenizer = text_inputs.tokenizer
     size = tokenizer.vocab_size
     require(1 <= top_k <= size, f"top_k must be from 1 to {size}", top_k)

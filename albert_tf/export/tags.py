@@ -364,11 +364,7 @@ def make_rows(
 
 
 def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:
-    """Returns the index of the first word of each row, int64 `[R]`.
-
-    `before` is int64 `[P + 1]`, number of tokens before each word, and `splits` is
-    int64 `[B + 1]`, words of each sentence.
-    """
+    """Returns the first word of each row, int64 `[R]`, by tokens before each word."""
     ends = splits[1:]
     # For a row that starts with each word, the first word that does not fit.
     beyond = tf.searchsorted(before, before + room, side="right", out_type=tf.int64) - 1

@@ -189,10 +189,7 @@ def answer_all(
 
 
 def _sources(run: str) -> list[tuple[str, str]]:
-    """Returns names and paths of models that answer: checkpoints by age, best, last.
-
-    In a run with averages, the names state the kind of weights in the files.
-    """
+    """Returns names and paths of models that answer: checkpoints by age, best, last."""
     folder = files.join(run, "checkpoints")
     names = files.list_folder(folder) if files.is_folder(folder) else []
     steps = sorted(

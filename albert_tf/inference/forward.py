@@ -194,11 +194,9 @@ def _compiled_by_jax(
 
 
 def _alone_at_first(function: Callable) -> Callable:
-    """Returns a graph's function whose first call in any thread excludes other calls.
-
-    TensorFlow optimizes a graph in its first call, and again in every other call that
-    begins before the first one ends.
-    """
+    """Returns a graph's function whose first call excludes calls of other threads."""
+    # TensorFlow optimizes a graph in its first call, and again in every other call that
+    # begins before the first one ends.
     lock, is_ready = threading.Lock(), threading.Event()
 
     def call(*args, **kwargs):

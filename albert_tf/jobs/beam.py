@@ -156,10 +156,9 @@ def run_each(
 
 @contextlib.contextmanager
 def _quiet(runner: str) -> Iterator[None]:
-    """Silences the log of a runner on this machine; errors are raised anyway.
-
-    It would report every step of every worker, and repeat the traceback of every error.
-    """
+    """Silences the log of a runner on this machine; errors are raised anyway."""
+    # It would report every step of every worker, and repeat the traceback of every
+    # error.
     logger = logging.getLogger("apache_beam")
     before = logger.level
     if runner in _LOCAL_RUNNERS:

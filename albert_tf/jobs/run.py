@@ -134,10 +134,8 @@ class _Worker:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Starts processes that ignore Ctrl-C; this process receives it afterwards.
-
-    A terminal sends it to all processes, and each worker would print a traceback.
-    """
+    """Starts processes that ignore Ctrl-C; this process receives it afterwards."""
+    # A terminal sends it to all processes, and each worker would print a traceback.
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -313,10 +313,7 @@ class SelfAttention(ConfiguredLayer):
         return ops.transpose(ops.matmul(dropped, v), (0, 2, 1, 3)), probs
 
     def _project(self, x, kernels, biases, readers, own, heads_last=False):
-        """Returns queries `[B, N, T, H]`, keys and values; for readers `[U, N, ...]`.
-
-        With `heads_last`, they are `[B, T, N, H]`.
-        """
+        """Returns queries `[B, N, T, H]` (or `[B, T, N, H]`), keys and values."""
         axes = (2, 0, 1, 3, 4) if heads_last else (2, 0, 3, 1, 4)
         N, H = self.config.num_attention_heads, self.config.head_size
         D = self.config.hidden_size

@@ -131,10 +131,7 @@ class FactorizedEmbedding(ConfiguredLayer):
 
 
 def _offset_positions(token_ids, position_ids, offset: int):
-    """Returns int32 `[B, T]` positions of RoBERTa, like fairseq's `make_positions`.
-
-    They depend on the ids, not on the padding mask.
-    """
+    """Returns int32 `[B, T]` positions like fairseq's `make_positions`."""
     real = ops.cast(ops.not_equal(token_ids, offset - 1), "int32")
     if position_ids is None:
         position_ids = ops.cumsum(real, axis=1) - 1

@@ -191,11 +191,9 @@ class AlbertTextEmbedder(HeadModel):
         return {name: np.stack([part[name] for part in parts], 1) for name in parts[0]}
 
     def _forget_programs(self, count: int) -> None:
-        """Compiles `fit` and `predict` anew if examples have another number of texts.
-
-        TensorFlow would trace the old ones for inputs of any rank. Not called for ready
-        inputs: `fit` evaluates them while it runs.
-        """
+        """Compiles `fit` and `predict` anew for another number of texts."""
+        # TensorFlow would trace the old ones for inputs of any rank. Not called for
+        # ready inputs: `fit` evaluates them while it runs.
         if count != self._texts_per_example:
             self.train_function = self.test_function = self.predict_function = None
         self._texts_per_example = count

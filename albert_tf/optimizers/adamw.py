@@ -332,10 +332,8 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
 
 
 def _check_keras() -> None:
-    """Checks that Keras still calls the methods that are overridden here.
-
-    Otherwise gradients would silently be summed and clipped as Keras does it.
-    """
+    """Checks that Keras still calls the methods that are overridden here."""
+    # Otherwise gradients would silently be summed and clipped as Keras does it.
     for name, caller in _CALLERS.items():
         if caller != "apply" and keras.backend.backend() != "tensorflow":
             continue  # only TensorFlow sums over replicas

@@ -83,11 +83,7 @@ def _results(results: Mapping[str, Any], metric: str | None) -> list[Table]:
 
 
 def _seeds(trials: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the results of several seeds side by side.
-
-    `trials` holds the `metric`, the name of the `best` run, and `runs`, each with
-    `name`, `seed` and `value`, None if there is no metric.
-    """
+    """Returns the results of several seeds side by side."""
     metric, runs = trials.get("metric") or "result", trials["runs"]
     results = [run.get("value") for run in runs]
     values = [v for v in results if isinstance(v, int | float) and math.isfinite(v)]

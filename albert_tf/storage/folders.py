@@ -167,11 +167,9 @@ def _sync(path: str) -> None:
 
 
 def _replace(temporary: str, path: str) -> None:
-    """Renames a complete local folder to its final name.
-
-    An existing folder of that name is removed once the new one is in place, and put
-    back if that fails. `tidy` puts it back if the process is killed in between.
-    """
+    """Renames a complete local folder to its final name."""
+    # An existing folder of that name is removed once the new one is in place, and put
+    # back if that fails; `tidy` puts it back if the process is killed in between.
     if not files.exists(path):
         files.rename(temporary, path)
         return

@@ -160,10 +160,8 @@ def _text(owner: dict[str, Any]) -> str:
 
 
 def _start_time(process: int) -> str:
-    """Returns the start time of a process in ticks, or "" if it is unknown.
-
-    The number of a process that has ended may be reused.
-    """
+    """Returns the start time of a process in ticks, or "" if it is unknown."""
+    # The number of a process that has ended may be reused.
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[19]

@@ -122,11 +122,10 @@ class CellReader:
             csv.field_size_limit(before)
 
     def _check_lines(self, lines: Sequence[str], last: int, width: int) -> None:
-        """Raises `DataError` for a multi-line row if most of its lines look like rows.
-
-        A quotation mark that is an ordinary character joins its row with all rows up to
-        the next quotation mark. A comma followed by a space counts as part of the text.
-        """
+        """Raises `DataError` if most lines of a multi-line row look like rows."""
+        # A quotation mark that is an ordinary character joins its row with all rows up
+        # to the next quotation mark. A comma followed by a space counts as part of the
+        # text.
         is_tab = self.delimiter == "\t"
         end = re.compile(re.escape(self.delimiter) + r"(?=\S)" * (not is_tab))
         widths = [len(end.findall(line)) + 1 for line in lines if line.strip()]

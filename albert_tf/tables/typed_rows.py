@@ -112,10 +112,8 @@ def parquet_rows(
 
 
 def _python_values(column: Any) -> list:
-    """Returns the values of an Arrow column, with bytes in place of invalid UTF-8.
-
-    `_plain` raises an error for these bytes, and `plain_rows` adds the row.
-    """
+    """Returns the values of an Arrow column, with bytes in place of invalid UTF-8."""
+    # `_plain` raises an error for these bytes, and `plain_rows` adds the row.
     try:
         return column.to_pylist()
     except UnicodeDecodeError as e:

@@ -222,11 +222,7 @@ class BatchMaker:
         return batch | {features.PLACES: firsts}
 
     def _layout(self, lengths: np.ndarray, shares: np.ndarray, most: int) -> Layout:
-        """Returns the layout of shares of the same shape, one after the other.
-
-        `lengths` and `shares`, int `[N]`, are the number of tokens and the share of
-        each example; a share has at most `most` rows.
-        """
+        """Returns the layout of shares, each of at most `most` rows, in order."""
         shape, length = self.shape, self.shape.max_seq_length
         parts = [lengths[shares == i] for i in range(shape.parts)]
         if shape.packs:

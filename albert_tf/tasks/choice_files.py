@@ -425,11 +425,9 @@ def _folder_articles(folder: str, level: str) -> Iterator[Article]:
 
 
 def _objects(path: str) -> Iterator[tuple[str, Any]]:
-    """Yields (place, JSON value) of a file with one value after the other.
-
-    The published files do not end in a line break, so `cat` puts several articles on
-    one line.
-    """
+    """Yields (place, JSON value) of a file with one value after the other."""
+    # The published files do not end in a line break, so `cat` puts several articles on
+    # one line.
     text = read_text(path)
     decoder = json.JSONDecoder()
     position, line, counted = _BLANK.match(text).end(), 1, 0

@@ -104,14 +104,9 @@ def _splits(
     splits: Sequence[str] = ("train", "dev", "test"),
     short_rows: tuple[str, str] = ("stop", "stop"),
 ) -> dict[str, GlueSource]:
-    """Returns the sources of a task whose files have a header.
-
-    Args:
-        folder: Name of the task's folder, which may also be the data folder itself.
-        label: Column of the label. The original uses the last one, so that files of
-            MNLI with 12 and with 16 columns can be read.
-        splits: Names of the files; test files have no labels.
-    """
+    """Returns the sources of a task whose files have a header."""
+    # The original's label is the last column, so that files of MNLI with 12 and with 16
+    # columns can be read. Test files have no labels.
     # "-" stands where the annotators did not agree.
     labels = {"label_column": label, "skip_label": "-"}
     columns = (
@@ -145,10 +140,8 @@ def _cola_splits() -> dict[str, GlueSource]:
 
 
 def _mrpc_splits() -> dict[str, GlueSource]:
-    """Returns the sources of MRPC, in the release of GLUE or of Microsoft.
-
-    The latter has no dev examples; its test examples have labels.
-    """
+    """Returns the sources of MRPC, in the release of GLUE or of Microsoft."""
+    # The latter has no dev examples; its test examples have labels.
     sources = _splits("MRPC", ["#1 String", "#2 String"], "Quality")
     columns = dataclasses.replace(sources["train"].columns, delimiter="\t")
     for name in ("train", "test"):
@@ -177,16 +170,10 @@ def _metrics(labels, predictions, *, names: Sequence[str]) -> dict[str, float]:
 
 
 def _task(name, splits, labels, metrics, recipe) -> Task:
-    """Returns a task of GLUE.
-
-    Args:
-        splits, labels: See `Task`; without labels for scores.
-        metrics: Metrics that the leaderboard reports for the task
-            (https://gluebenchmark.com), separated by spaces. The first one selects
-            models.
-        recipe: Row of Table 14, or None. In the paper, RTE, STS-B and MRPC start from a
-            model fine-tuned on MNLI, and scores are medians of five runs.
-    """
+    """Returns a task of GLUE; `recipe` is a row of Table 14, or None."""
+    # The metrics are the leaderboard's for the task (https://gluebenchmark.com); the
+    # first one selects models. In the paper, RTE, STS-B and MRPC start from a model
+    # fine-tuned on MNLI, and scores are medians of five runs.
     other = _OTHER_LABELS.get(name, labels)
     classes = dict(zip((*labels, *other), labels * 2, strict=True))
     file = splits["test" if "test" in splits else "train"].columns

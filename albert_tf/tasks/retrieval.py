@@ -202,12 +202,7 @@ def _texts(path: str) -> tuple[list[str], list[str]]:
 
 
 def _by_query(judged: Sequence[Mapping], scores: Sequence[Mapping]) -> list[dict]:
-    """Returns the metrics of each query, as trec_eval computes them.
-
-    Args:
-        judged: By query, the relevance of documents.
-        scores: By query, the scores of the ranked documents, best first.
-    """
+    """Returns the metrics of each query, as trec_eval computes them."""
     import pytrec_eval
 
     def evaluate(names: set[str], run: Sequence[Mapping]) -> list[dict[str, float]]:

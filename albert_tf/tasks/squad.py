@@ -195,11 +195,9 @@ def _best(answers: Answers) -> tuple[dict[str, str], dict[str, float]]:
 
 
 def _confidence(answers: Answers, i: int, text: str) -> float:
-    """Returns the probability of the answer that was written.
-
-    The beam head has a separate probability of no answer; the list of the 2-logit head
-    includes "no answer".
-    """
+    """Returns the probability of the answer that was written."""
+    # The beam head has a separate probability of no answer; the list of the 2-logit
+    # head includes "no answer".
     among = sum(c.probability for c in answers.nbest[i] if c.text == text)
     if answers.null_scores is None or not answers.is_beam:
         return among

@@ -130,10 +130,7 @@ def make_answers(
 
 
 def _logit_pairs(outputs: Outputs, part: slice, count: int) -> tuple:
-    """Returns pairs of the best starts and the best ends of a row.
-
-    The result holds their tokens and raw logits, and the sum of the logits of `[CLS]`.
-    """
+    """Returns pairs of a row's best starts and ends, and the sum for `[CLS]`."""
     columns = (outputs["start_logits"][part], outputs["end_logits"][part])
     start, end = (np.asarray(column, np.float64) for column in columns)
     # A stable sort prefers the earlier position on a tie.
@@ -143,10 +140,7 @@ def _logit_pairs(outputs: Outputs, part: slice, count: int) -> tuple:
 
 
 def _beam_pairs(outputs: Outputs, row: int) -> tuple:
-    """Returns the beam head's pairs of starts and ends for a row.
-
-    The result holds their tokens and log-probabilities, and the logit of "no answer".
-    """
+    """Returns the beam head's pairs for a row, and the logit of no answer."""
     names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
     starts, first, ends, last = (np.asarray(outputs[name][row]) for name in names)
     starts, first = (np.repeat(x, len(ends) // len(x)) for x in (starts, first))

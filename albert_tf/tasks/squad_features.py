@@ -158,12 +158,7 @@ def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
 def _cut(
     questions: Questions, contexts, queries: list[int], special: int, options: Options
 ) -> tuple[Windows, np.ndarray]:
-    """Returns the windows, and the first and last token of their answers, `[R, 2]`.
-
-    Args:
-        queries: Number of tokens of each question in its rows.
-        special: Number of special tokens in a row, the last one after the text.
-    """
+    """Returns the windows, and the first and last token of their answers, `[R, 2]`."""
     bad, rows, misplaced = BadRows(options.on_bad_input), [], []
     for i, (question, query) in enumerate(zip(questions.items, queries, strict=True)):
         context = contexts[question.context]

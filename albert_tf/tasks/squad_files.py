@@ -127,11 +127,10 @@ def held_back_articles(
 
 
 class _Reader:
-    """Collects the questions of one file.
+    """Collects the questions of one file, taken apart level by level."""
 
-    The file is taken apart level by level. An item of a level is a tuple of its place,
-    the values from the levels above, and its content.
-    """
+    # An item of a level is a tuple of its place, the values from the levels above, and
+    # its content.
 
     def __init__(self, path, unanswerable: bool, training: bool, on_bad_input: str):
         self.path = path

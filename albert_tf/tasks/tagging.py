@@ -335,11 +335,7 @@ def encode_words(
 
 
 def _first_words(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
-    """Returns the index of the first word of each row, and `P`, int64 `[R + 1]`.
-
-    `lengths` are the `P` numbers of tokens of the words, `sizes` the `N` numbers of
-    words of the sentences; `room`, the tokens of a row, is at least each length.
-    """
+    """Returns the index of each row's first word, then `P`, int64 `[R + 1]`."""
     firsts, word = [], 0
     for size in sizes:
         used = room  # a sentence starts a row

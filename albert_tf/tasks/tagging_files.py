@@ -149,10 +149,8 @@ def _sentences(text: TextStream) -> Iterator[list[tuple[int, list[str]]]]:
 
 
 def _columns(line: str) -> list[str]:
-    """Returns the columns of a line; a blank line has none.
-
-    Only spaces and tabs separate columns, since a word may be another kind of space.
-    """
+    """Returns the columns of a line; a blank line has none."""
+    # Only spaces and tabs separate columns, since a word may be another kind of space.
     if not line.replace(_BYTE_ORDER_MARK, "").strip():
         return []
     if without_mark(line)[1]:
@@ -244,12 +242,7 @@ def _from_rows(
     bad: BadRows,
     known: Ids,
 ) -> TaggedExamples:
-    """Returns the sentences of rows that can be used.
-
-    Args:
-        rows: Tuples of line, id, words and tags.
-        keys: The file's names of words, tags ("" without tags) and ids.
-    """
+    """Returns the sentences of those rows (line, id, words, tags) that can be used."""
 
     def check(row: tuple) -> tuple:
         line, name, words, tags = row
@@ -291,11 +284,10 @@ def _examples(
 def _finished(
     path: str, portions: Iterator[TaggedExamples]
 ) -> Iterator[TaggedExamples]:
-    """Yields sentences with tags in IOB2; raises `DataError` if there are no words.
-
-    Each portion is converted according to its own tags. If another portion's tags have
-    another form, they are not among the model's labels, and encoding raises an error.
-    """
+    """Yields sentences with tags in IOB2; raises `DataError` if there are no words."""
+    # Each portion is converted according to its own tags. If another portion's tags
+    # have another form, they are not among the model's labels, and encoding raises an
+    # error.
     is_empty, note = True, ""
     for examples in portions:
         warn_of_skipped(path, examples.skipped)

@@ -306,16 +306,7 @@ def _make_table(
     known: Ids | None = None,
     first: int = 0,
 ) -> TextTable:
-    """Makes a table from columns that were read.
-
-    Raises `DataError` if a row cannot be used, or no row is left.
-
-    Args:
-        columns: Labels may be missing.
-        wanted: Names of the columns by role; see `TextFileSettings.columns`.
-        known: Ids of earlier portions, which must not occur again.
-        first: Index of the first row, used if there is no column of ids.
-    """
+    """Makes a table from columns; raises `DataError` if no row of them can be used."""
     bad, known, rows = BadRows(on_bad_input), known or Ids(), range(len(columns))
     bad.counts.update(columns.skipped)
     texts, text_pairs, written, ids, groups = map(columns.values.get, wanted[:5])

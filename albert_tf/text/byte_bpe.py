@@ -203,15 +203,9 @@ def _with_added(content: dict[str, Any], tokens: Iterable[Mapping]) -> bytes | N
 
 
 def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
-    """Returns the library's tokenizer for the content of a `tokenizer.json`.
-
-    Special tokens with a role (`ROLES`) that are written in a text are plain text.
-    Raises `DataError` if it is not a byte-level BPE, contradicts the files next to it,
-    or has steps that could take unbounded time or memory.
-
-    Args:
-        add_prefix_space: Value that the files next to it state, or None.
-    """
+    """Returns the library's tokenizer for the content of a `tokenizer.json`."""
+    # Special tokens with a role (ROLES) that are written in a text are plain text.
+    # Steps that could take unbounded time or memory are errors, too.
     import tokenizers
 
     model = content["model"]
@@ -296,10 +290,7 @@ def _join_vocabulary(
 
 
 def _graph_tables(tokenizer) -> dict:
-    """Returns the arguments of `GraphByteBPE`.
-
-    Raises `UsageError` if `GraphByteBPE` cannot produce the same ids as this tokenizer.
-    """
+    """Returns the arguments of `GraphByteBPE`; a `UsageError` if ids could differ."""
     kinds = json.loads(tokenizer.to_str())
     model, words = kinds["model"], kinds["pre_tokenizer"] or {}
     unsupported = [

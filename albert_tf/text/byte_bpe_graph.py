@@ -136,16 +136,7 @@ class GraphByteBPE(GraphBase):
         return tf.ragged.boolean_mask(words, words != b"")
 
     def _merge(self, ids, word_of, num_words):
-        """Merges symbols within words until no pair can be merged.
-
-        Args:
-            ids: int64 `[N]`. Symbols of all words.
-            word_of: int64 `[N]`. Index of each symbol's word, ascending.
-            num_words: int64. W.
-
-        Returns:
-            The merged `ids` and `word_of`.
-        """
+        """Merges symbols, int64 `[N]`, within words until no pair can be merged."""
 
         def find(ids, word_of):
             """Returns the rank of each symbol's pair with the next, or `_no_rank`."""

@@ -146,11 +146,9 @@ def combining_pattern() -> re.Pattern:
 
 @functools.lru_cache
 def _characters() -> list[str]:
-    """Returns the characters that a rule can apply to.
-
-    These are planes 0, 1, 2 and 14 without surrogates. All others are ideographs
-    without decomposition, unassigned, or for private use.
-    """
+    """Returns the characters that a rule can apply to."""
+    # These are planes 0, 1, 2 and 14 without surrogates. All others are ideographs
+    # without decomposition, unassigned, or for private use.
     codes = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xF0000))
     return [chr(c) for part in codes for c in part]
 

@@ -165,13 +165,7 @@ def normal_lengths(processor, chars: Iterable[str]) -> np.ndarray:
 
 
 def _split_span(processor, text, piece, parts, begin, end) -> list[tuple[int, int]]:
-    """Returns the spans of the parts that replace a piece.
-
-    Args:
-        piece: The piece, `text[begin:end]` as SentencePiece writes it.
-        parts: Substrings of the piece, in order.
-        begin, end: Span of the piece in the normalized text (exclusive end).
-    """
+    """Returns the spans of the parts that replace the piece at `begin` to `end`."""
     # The source of each character of the piece.
     lengths = normal_lengths(processor, text[begin:end])
     bounds = [*np.repeat(np.arange(begin, end), lengths).tolist(), end]

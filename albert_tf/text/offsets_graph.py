@@ -199,12 +199,7 @@ def _characters(codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends):
 
 
 def _part_table(tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Returns, for each piece, the spans of the parts that replace it.
-
-    Returns:
-        int64 `[parts, 2]`: start and (exclusive) end of each part in its piece, or
-        `_WHOLE` at both for the whole piece; and int64 `[V + 1]`: row splits.
-    """
+    """Returns the spans of the parts that replace each piece, and row splits."""
     rows, splits = [], [0]
     for i, piece in enumerate(tokenizer.vocabulary):
         new = tokenizer.replacements.get(i)
@@ -216,12 +211,8 @@ def _part_table(tokenizer) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=8)
 def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the characters that SentencePiece does not map to exactly one.
-
-    Returns:
-        int32: their codes, ascending, after a -1 that matches no character; int64: the
-        number of characters that each becomes.
-    """
+    """Returns characters that are not mapped to exactly one, and to how many."""
+    # The codes, int32, ascend after a -1 that matches no character.
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     codes = np.array([*range(0xD800), *range(0xE000, 0x110000)], np.int32)
     lengths = np.ones(len(codes), np.int64)

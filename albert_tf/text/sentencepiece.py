@@ -126,10 +126,8 @@ class AlbertTokenizer(Tokenizer):
         return [new for old in ids for new in self.replacements.get(old, (old,))]
 
     def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
-        """See the base class. Text right after a mask continues the word.
-
-        `[MASK].` becomes `[MASK]` and `.`, not `▁` and `.`.
-        """
+        """See the base class; text right after a mask continues the word."""
+        # `[MASK].` becomes `[MASK]` and `.`, not `▁` and `.`.
         ids = self.encode(part)
         if is_first or not ids or part[0].isspace():
             return ids
@@ -189,12 +187,10 @@ class AlbertTokenizer(Tokenizer):
         return GraphOffsets(self)
 
     def _starts_word(self, piece: str) -> bool:
-        """Returns whether a piece starts a word (the original's `_is_start_piece_sp`).
-
-        It does if it begins with `▁` or `<`, is a single punctuation mark, or has a
-        character that is neither an English letter nor in the original's punctuation
-        (digits, `'`, other scripts). So `**` continues a word.
-        """
+        """Returns whether a piece starts a word, like `_is_start_piece_sp`."""
+        # It does if it begins with `▁` or `<`, is a single punctuation mark, or has a
+        # character that is neither an English letter nor in the original's punctuation
+        # (digits, `'`, other scripts). So `**` continues a word.
         if piece.startswith((_SPACE, "<")) or piece in _PUNCTUATION:
             return True
         return not all(char.lower() in _CONTINUES_WORD for char in piece)
@@ -317,12 +313,10 @@ def _text(value: str | bytes) -> str:
 
 
 def _check_charsmap(charsmap: bytes) -> None:
-    """Follows every path through the double array of a character map.
-
-    The format is Darts-clone's: a unit has a label, an offset to its children,
-    and a bit that says whether a rule ends there; the rule's value is the offset of its
-    replacement, which ends in NUL.
-    """
+    """Follows every path through the double array of a character map."""
+    # The format is Darts-clone's: a unit has a label, an offset to its children, and a
+    # bit that says whether a rule ends there; the rule's value is the offset of its
+    # replacement, which ends in NUL.
     size = int.from_bytes(charsmap[:4], "little")
     replacements = np.frombuffer(charsmap[4 + size :], np.uint8)
     if not size or size % 1024 or not replacements.size or replacements[-1]:

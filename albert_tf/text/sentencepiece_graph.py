@@ -123,11 +123,10 @@ def _sentencepiece_tokenizer(model: bytes):
 
 
 class _Model(tf.saved_model.experimental.TrackableResource):
-    """A SentencePiece model that lives as long as the process.
+    """A SentencePiece model that lives as long as the process."""
 
-    TensorFlow Text's own resource has no name. It belongs to a kernel in TensorFlow's
-    cache, and is destroyed with it when a seed is set (`keras.utils.set_random_seed`).
-    """
+    # TensorFlow Text's own resource has no name. It belongs to a kernel in TensorFlow's
+    # cache, and is destroyed with it when a seed is set (keras.utils.set_random_seed).
 
     def __init__(self, model: bytes):
         super().__init__()

@@ -90,15 +90,8 @@ class Tokenizer(abc.ABC):
         name: str,
         added: Iterable[Mapping[str, Any]] = (),
     ):
-        """Stores the tokens of all ids, and finds the special ones.
-
-        Args:
-            controls: Ids of special tokens without a role.
-            added: Entries of added tokens; an id may be missing.
-
-        Raises:
-            DataError: If a special token is missing, or an added token has another id.
-        """
+        """Stores the tokens of all ids, and finds the special ones."""
+        # `controls` are special tokens without a role; added tokens may lack an id.
         self.model_size = len(tokens)
         self._ids = ids_of = {token: i for i, token in enumerate(tokens)}
         entries = []
@@ -178,12 +171,7 @@ class Tokenizer(abc.ABC):
         return ids
 
     def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
-        """Returns the ids of one part of a text that was cut at masks.
-
-        Args:
-            is_first: Whether no mask precedes the part.
-            is_last: Whether no mask follows it.
-        """
+        """Returns the ids of a part of a text that was cut at masks."""
         del is_first, is_last
         return self.encode(part)
 

@@ -113,12 +113,10 @@ def train_tokenizer(
 
 
 def _draw(sentences: Iterable[str], limit: int, seed: int, progress: bool) -> list[str]:
-    """Returns a uniform sample of sentences, drawn without replacement.
-
-    Reservoir sampling holds at most `limit` of them. It is done here because
-    SentencePiece's own draw has a fixed seed, and because trainers hide exceptions of
-    the iterator they read from, such as the `DataError` for no sentences.
-    """
+    """Returns a uniform sample of sentences, drawn without replacement."""
+    # Reservoir sampling holds at most `limit` of them. It is done here because
+    # SentencePiece's own draw has a fixed seed, and because trainers hide exceptions of
+    # the iterator they read from, such as the DataError for no sentences.
     from tqdm import tqdm
 
     # random.Random.random() gives the same numbers in every Python release.
@@ -140,10 +138,8 @@ def _draw(sentences: Iterable[str], limit: int, seed: int, progress: bool) -> li
 
 
 def _train(model_type: str, drawn: list[str], *arguments) -> bytes:
-    """Trains in a separate process, because the libraries ignore signals.
-
-    For a text that takes only a few seconds, a process is not worth its cost.
-    """
+    """Trains in a separate process, because the libraries ignore signals."""
+    # For a text that takes only a few seconds, a process is not worth its cost.
     characters = sum(map(len, drawn))
     drawn.reverse()
     # The list is emptied while it is read, since the trainer keeps its own copy.

@@ -254,11 +254,7 @@ class WordPieceTokenizer(Tokenizer):
 
 
 class _Folds(dict):
-    """Replacements of code points, computed on first use; for `str.translate`.
-
-    The tokenizers library makes them, from one character at a time: the graph has them
-    as a table.
-    """
+    """Replacements of code points, computed by the library on first use."""
 
     def __init__(self, do_lower_case: bool, keep_accents: bool, chinese_chars: bool):
         import tokenizers
@@ -310,10 +306,8 @@ _folds = functools.lru_cache(_Folds)
 
 
 def _check_kind(tokens: list[str], name: str) -> None:
-    """Raises `DataError` if the tokens look like SentencePiece or BPE pieces.
-
-    There must not be more such pieces than tokens with `##`.
-    """
+    """Raises `DataError` if the tokens look like SentencePiece or BPE pieces."""
+    # There must not be more such pieces than tokens with `##`.
     others = [t for t in tokens if t[1:] and (t[0] in "▁Ġ" or t[-1] == "▁")]
     rule = f"{name}: is the list of pieces of another tokenizer than WordPiece; give "
     rule += "its spiece.model or tokenizer.json"

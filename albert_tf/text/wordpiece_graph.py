@@ -97,17 +97,7 @@ class GraphWordPiece(GraphBase):
         return TokensWithOffsets(ragged(ids), ragged(starts), ragged(ends), codes)
 
     def _split(self, chars, word, begins) -> tuple[tf.Tensor, ...]:
-        """Splits words into tokens.
-
-        Args:
-            chars, word: int32 and int64 `[N]`. Characters, and the index of each one's
-                word.
-            begins: int64 `[W]`. Index of each word's first character.
-
-        Returns:
-            For all tokens: ids, int32, and the indices of their first and last
-            characters, int64.
-        """
+        """Splits words into ids, int32, and first and last characters, int64."""
         count = tf.size(chars, tf.int64)
         limits = tf.concat([begins[1:], [count]], 0)
         ids, lengths = self._longest(chars, tf.gather(limits, word), begins)
@@ -142,17 +132,7 @@ class GraphWordPiece(GraphBase):
         return tf.where(is_known, tf.gather(ids, first), self._unk_id), first, last - 1
 
     def _longest(self, chars, limits, begins) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the longest token that begins at each character.
-
-        Args:
-            chars, limits: int32 and int64 `[N]`. Characters, and the end of each one's
-                word.
-            begins: int64 `[W]`. Index of each word's first character.
-
-        Returns:
-            Ids, int32 `[N]`, and numbers of characters, int64 `[N]`; 0 if no token
-            matches.
-        """
+        """Returns the longest token at each character, int32 `[N]`, and its length."""
         start = tf.range(tf.size(chars, tf.int64))
         state = tf.fill([tf.size(chars)], tf.constant(_INSIDE, tf.int64))
         state = _with(state, begins, np.int64(_WORD))

@@ -215,10 +215,7 @@ class TrainingCheckpoints:
             )
 
     def _make_room(self, error: Exception) -> int | None:
-        """Removes the files of a failed attempt, and on a full disk an old checkpoint.
-
-        Returns the step of the removed one, if another attempt may now succeed.
-        """
+        """Makes room after a failure; returns the step of a checkpoint removed for it."""
         is_full = any(os.strerror(number) in str(error) for number in _FULL)
         with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
             self._remove_unfinished()

@@ -215,11 +215,9 @@ def _check_left(train: Any, remaining: Sequence[int], share: float) -> None:
 
 
 def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]:
-    """Returns the indices of the examples to train on, and of the ones to hold back.
-
-    The draw does not depend on the seed of a run, so several seeds are compared on the
-    same examples.
-    """
+    """Returns the indices of the examples to train on, and of the ones to hold back."""
+    # The draw does not depend on the seed of a run, so several seeds are compared on
+    # the same examples.
     units: dict[Any, list[int]] = {}
     for i, (unit, _) in enumerate(strata):
         units.setdefault(unit, []).append(i)

@@ -162,11 +162,9 @@ class Loop:
         self._tried(checkpoints.finish, "training goes on", must=last == self.end)
 
     def _decide(self, done: int, results: Mapping[str, Any], pace: Pace) -> bool:
-        """Returns whether a signal ends the run; all workers decide alike.
-
-        They also continue at the chief's pace. If training diverged in any worker, the
-        same `DivergedError` is raised in all.
-        """
+        """Returns whether a signal ends the run; all workers decide alike."""
+        # They also continue at the chief's pace. If training diverged in any worker,
+        # the same DivergedError is raised in all.
         error = None
         try:
             for callback in self.callbacks:

@@ -218,10 +218,7 @@ def _largest_tensor(settings: PretrainSettings, config) -> tuple[str, int]:
 
 
 def _bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
-    """Estimates a lower bound of the memory that a row needs in the backward pass.
-
-    Counts the activations of `config.activations`, the logits and their gradient.
-    """
+    """Returns a lower bound of the bytes that the backward pass needs for a row."""
     recompute, size = settings.depth == "loop_remat", settings.bytes_per_value
     saved = size * activations(config, 1, settings.max_seq_length, recompute)
     return saved + 8 * settings.num_predictions * config.vocab_size

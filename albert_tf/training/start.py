@@ -253,12 +253,7 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
 
 
 def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertConfig:
-    """Returns a checkpoint's config with the training values of the given file.
-
-    The file may also give the layers weights of their own.
-
-    Raises `UsageError` if the file describes another model.
-    """
+    """Returns a checkpoint's config with the training values of a given file."""
     config, path = checkpoint.config, settings.albert_config_file
     if not path:
         return config

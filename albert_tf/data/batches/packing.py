@@ -131,11 +131,8 @@ def _enough_examples(counts: list[int], capacity: int) -> int:
 def _best_fit(
     counts: list[int], capacity: int, most: int
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Applies best fit decreasing to all examples of a length at once.
-
-    `counts` holds the numbers of examples of length 0, 1, ... Returns pairs (lengths
-    in a row, number of such rows).
-    """
+    """Returns pairs (lengths in a row, number of rows), from counts by length."""
+    # Best fit decreasing, applied to all examples of a length at once.
     open_rows: list[list] = [[] for _ in range(capacity + 1)]  # by room left
     done = []
 
@@ -226,13 +223,8 @@ def pack_batch(
 
 
 def _join_rows(rows, counts, values, selected, width: int, padding: int = 0):
-    """Joins the values `[M, n]` selected from the examples of each row, `[B, width]`.
-
-    Args:
-        rows: int32 `[M]`. Row of each example, ascending.
-        counts: int64 `[B]`. Number of examples in each row.
-        selected: bool `[M, n]`. Whether a value is to be joined.
-    """
+    """Joins the values `[M, n]` selected from each row's examples, `[B, width]`."""
+    # rows: int32 [M], ascending; counts: int64 [B]; selected: bool [M, n].
     sizes = tf.math.unsorted_segment_sum(
         tf.reduce_sum(tf.cast(selected, tf.int32), axis=1), rows, tf.size(counts)
     )

@@ -196,11 +196,7 @@ class ExampleReader:
         return {k: n for k, n in limits.items() if k in self._names and n}
 
     def _check(self, indices, counts, tokens, *others) -> np.ndarray:
-        """Raises `DataError` naming the first bad example; returns `tokens`.
-
-        `counts` is int64 `[features, n]`; `tokens` and the others are the values int32
-        `[n, ...]` of the features with a limit.
-        """
+        """Returns the tokens, or raises `DataError` for the first bad example."""
         self._check_lengths(indices, counts[0])
         for name, sizes in zip(self._names, counts, strict=True):
             expected, words = counts[0], f"as many values as {features.INPUT_IDS}"
@@ -269,10 +265,8 @@ class ExampleReader:
 
 
 def _is_framed(payload: bytes) -> bool:
-    """Returns whether the bytes can be an Example: a single field 1 that spans them.
-
-    TensorFlow's parser does not report the record that it failed at.
-    """
+    """Returns whether the bytes can be an Example: a single field 1 that spans them."""
+    # TensorFlow's parser does not report the record that it failed at.
     try:
         return (
             payload[:1] == protobuf.tag(1) and len(list(protobuf.fields(payload))) == 1

@@ -153,12 +153,7 @@ def _rank(words, ngrams, maskable, keys, xp) -> _Ranked:
 
 
 def _fill(ranked: _Ranked, budget, xp):
-    """Chooses words in order while they fit, then later ones that still fit.
-
-    Returns:
-        chosen: bool `[B, T]` in ranked order.
-        left: int32 `[B]`, the rest of the budget.
-    """
+    """Chooses words, bool `[B, T]`, while they fit; also returns what is left."""
 
     def unfinished(chosen, left, taken):
         del chosen

@@ -123,11 +123,9 @@ def process_block(
 
 
 def _others(split, documents, block, config, corpus) -> list[RawDocument]:
-    """Returns other documents for B, if a block and split holds pieces of one document.
-
-    They come from the rest of the block, then from the sources after it, starting with
-    sources of the same name. Training examples never use held-out text.
-    """
+    """Returns other documents for B if a block and split has only one document."""
+    # They come from the rest of the block, then from the sources after it, starting
+    # with sources of the same name. Training examples never use held-out text.
     wholes = {document.whole for document in documents}
     if not config.pairs.rules.others or len(wholes) > 1:
         return []

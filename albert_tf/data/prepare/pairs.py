@@ -322,10 +322,8 @@ def _plan_with_others(documents, others, config, repeat, counts):
 
 
 def _from_other(document, documents, others, length, rng):
-    """Returns text of another document, of `length` tokens or more if possible, or ().
-
-    The first draws are as in the original, which then uses the same document.
-    """
+    """Returns text of another document, at least `length` tokens if possible, or ()."""
+    # The first draws are as in the original, which then uses the same document.
     for _ in range(10):
         other = documents[rng.integer(0, len(documents) - 1)]
         if other.whole != document.whole:
@@ -418,11 +416,9 @@ def _middle(start, end, word_starts):
 
 
 def _truncate(a_start, a_end, b_start, b_end, label, config, rng, counts):
-    """Shortens a pair to fit.
-
-    As in truncate_seq_pair of the original, tokens are removed one by one from the
-    longer side, B on a tie, from the front or the back at random.
-    """
+    """Shortens a pair to fit, like truncate_seq_pair of the original."""
+    # Tokens are removed one by one from the longer side, B on a tie, from the front or
+    # the back at random.
     excess = (a_end - a_start) + (b_end - b_start) - config.max_tokens
     if excess > 0:
         counts["examples_truncated"] += 1

@@ -143,10 +143,8 @@ class OpenFiles:
 
 
 def _map(path: str) -> mmap.mmap:
-    """Returns the memory of a local file, which several threads may read.
-
-    It is never closed, because another thread may be reading. The last user frees it.
-    """
+    """Returns the memory of a local file, which several threads may read."""
+    # It is never closed, because another thread may be reading. The last user frees it.
     with files.open_binary(path) as file:
         # Some mounted buckets refuse a shared mapping.
         return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)

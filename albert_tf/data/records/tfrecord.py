@@ -272,11 +272,7 @@ def _key(name: str) -> bytes:
 
 
 def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
-    """Returns a serialized `tf.train.Example`.
-
-    Each entry is the key (from `_key`), the tag of the kind of list, and the packed
-    values; entries are sorted by name.
-    """
+    """Serializes a `tf.train.Example` of sorted (`_key`, tag, packed values)."""
     parts, total = [], 0
     for key, kind, payload in entries:
         # From the inside out: packed values, list, feature, map entry.

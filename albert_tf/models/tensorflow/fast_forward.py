@@ -230,10 +230,7 @@ class FastForward:
         return _normalize(x + update, encoder.ffn_layer_norms[row.ffn_layer_norm])
 
     def _add_deltas(self, y, x, own, *names) -> tf.Tensor:
-        """Adds a layer's own deltas to products of `x` with the named kernels.
-
-        See `layers.gradients.add_deltas`. These small products are in float32.
-        """
+        """Adds a layer's own deltas in float32, like `gradients.add_deltas`."""
         if not any(name in own for name in names):
             return y
         scale, parts = 1.0 / math.sqrt(self._config.head_size), []

@@ -148,11 +148,9 @@ def _linear(x, weights: _Product) -> tf.Tensor:
 
 
 def _normalize(x, norm: _Norm) -> tf.Tensor:
-    """Computes layer normalization of `[M, D]`.
-
-    It is written as a normalization of each row over a batch, followed by the scale, as
-    in Keras 2: TensorFlow's optimizer fuses exactly this form into one operation.
-    """
+    """Computes layer normalization of `[M, D]`."""
+    # Written as a normalization of each row over a batch, followed by the scale, as in
+    # Keras 2: TensorFlow's optimizer fuses exactly this form into one operation.
     rows, D = tf.shape(x)[0], x.shape[-1]
     nothing = tf.constant([])
     normal, *_ = tf.raw_ops.FusedBatchNormV3(

@@ -275,11 +275,9 @@ def _exit(code: int) -> None:
 
 @functools.cache
 def _end_in_one_line() -> Any:
-    """Lets SIGABRT print a last line: JAX raises it when another process is lost.
-
-    A Python handler would come too late, because it waits for the main thread. The
-    cache keeps the returned handler in memory.
-    """
+    """Lets SIGABRT print a last line: JAX raises it when another process is lost."""
+    # A Python handler would come too late, because it waits for the main thread. The
+    # cache keeps the returned handler in memory.
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def end(number):
@@ -364,10 +362,7 @@ def _tpus(timeout: float) -> list[jax.Device]:
 
 
 def _hosts() -> str:
-    """Returns the hosts of this TPU's slice, separated by commas, as JAX looks them up.
-
-    The text is empty if there is no TPU here.
-    """
+    """Returns the hosts of this TPU's slice, by commas; "" without a TPU."""
     names = os.environ.get("TPU_WORKER_HOSTNAMES")  # set by GKE
     # JAX sets the second variable where it finds no chips.
     if names is not None or "TPU_SKIP_MDS_QUERY" in os.environ:

@@ -165,10 +165,7 @@ class TrainStep(BaseTrainStep, EvaluationStep):
 
 
 class _Batches:
-    """The batches of a dataset of this process's rows, as arrays on the devices.
-
-    A thread moves the next batch there while the current one is used.
-    """
+    """A dataset's batches as arrays on the devices; a thread moves the next one."""
 
     def __init__(self, dataset: "tf.data.Dataset", devices: Devices):
         self._dataset = dataset
@@ -213,11 +210,8 @@ def _placed(
     mesh: jax.sharding.Mesh,
     places: Sequence[NamedSharding] | None = None,
 ) -> list[jax.Array]:
-    """Moves the values of variables to their places and returns them.
-
-    By default, they are moved to all devices; one after another, so that no device
-    holds all of them twice.
-    """
+    """Moves the values of variables to their places (default: all devices)."""
+    # One after another, so that no device holds all of them twice.
     places = places or [NamedSharding(mesh, _EVERYWHERE)] * len(variables)
     return [_put(v, place) for v, place in zip(variables, places, strict=True)]
 

@@ -221,12 +221,10 @@ class Update:
         return lax.psum(total, AXIS)
 
     def _micro_step(self, weights, frozen, part, counts, seed, step, scale):
-        """Returns results of some rows, and gradients of the variables the loss reads.
-
-        With a scale, the gradients belong to the loss times the scale. A weight that
-        the loss does not read is not updated: weight decay alone would shrink it to
-        nothing.
-        """
+        """Returns results of some rows, and gradients of variables the loss reads."""
+        # With a scale, the gradients belong to the loss times the scale. A weight that
+        # the loss does not read is not updated: weight decay alone would shrink it to
+        # nothing.
 
         def compute(weights, part, counts, seed, step, scale):
             def loss_of(weights):
@@ -252,10 +250,8 @@ class Update:
         return row, [gradients[i] for i in self.read]
 
     def _compare(self, weights, frozen, batch, counts, seed, step, scale):
-        """Returns one device's results and gradients, of a `gathered` objective.
-
-        As on TensorFlow, micro-batches are computed twice, first without gradients.
-        """
+        """Returns one device's results and gradients, of a `gathered` objective."""
+        # As on TensorFlow, micro-batches are computed twice, first without gradients.
 
         def forward(weights, part, number):
             pairs = _pairs([*self.variables, *self.frozen], [*weights, *frozen])
@@ -322,10 +318,8 @@ def count_tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _computed(function, arguments, count) -> list[int]:
-    """Returns the indices of the first outputs that depend on an argument.
-
-    Where TensorFlow has no gradient, JAX has one of constant zeros.
-    """
+    """Returns the indices of the first outputs that depend on an argument."""
+    # Where TensorFlow has no gradient, JAX has one of constant zeros.
     specs = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), arguments)
     jaxpr = jax.make_jaxpr(function)(*specs).jaxpr
     dependent = set(jaxpr.invars)

@@ -215,7 +215,7 @@ class TrainingCheckpoints:
             )
 
     def _make_room(self, error: Exception) -> int | None:
-        """Makes room after a failure; returns the step of a checkpoint removed for it."""
+        """Frees space after a failure; returns the step of a removed checkpoint."""
         is_full = any(os.strerror(number) in str(error) for number in _FULL)
         with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
             self._remove_unfinished()

@@ -30,17 +30,11 @@ _DEFINE = {
 def define_settings(
     settings: type, required: bool = True, names: Collection[str] = ()
 ) -> None:
-    """Defines one flag for each field of a dataclass of settings.
+    """Defines one flag for each field of a dataclass of settings, or for some `names`.
 
-    The flag has the field's name, default and help text (see `settings.setting`).
-
-    Args:
-        settings: type. Dataclass with fields of type bool, int, float, str, those
-            `| None`, or `tuple[str, ...]`.
-        required: bool. Whether a field without a default is a required flag. Set it to
-            False where a config file may supply the value.
-        names: collection of str. The only fields that get a flag, whose default is
-            then None; by default, all fields.
+    The flag has the field's name, default and help text (see `settings.setting`). Flags
+    chosen by name have the default None. Without `required`, a config file may supply
+    fields without a default.
     """
     descriptions = describe(settings)
     for field in dataclasses.fields(settings):

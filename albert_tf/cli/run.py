@@ -64,15 +64,9 @@ class _Terminated(KeyboardInterrupt):
 def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
     """Parses the flags, calls `main` and exits; reports an error in one line on stderr.
 
-    Args:
-        main: callable. Function defined in the tool's file, whose docstring introduces
-            the text of `--help`. Called without arguments, or with the list of
-            positional arguments.
-        arguments: str. Name of the positional arguments, if the command takes any; it
-            needs at least one.
-
-    Raises:
-        SystemExit: Always, with the exit code.
+    The docstring of the file of `main` introduces the text of `--help`. `arguments`
+    names the positional arguments, of which a command that takes any needs at least
+    one.
     """
     _ensure_utf8()
     sys.exit(_run(main, sys.argv, arguments))

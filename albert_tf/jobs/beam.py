@@ -114,15 +114,8 @@ def run_each(
 ) -> None:
     """Calls a function for every element, and waits until all are done.
 
-    Args:
-        elements: Sequence. Small elements, because a runner sends them to workers.
-        function: callable. It may be called several times for the same element. It is
-            pickled with every element of the Dask runner, so it must not hold large
-            objects.
-
-    Raises:
-        UsageError: If the runner cannot be used.
-        DataError: As raised by the function.
+    It may be called several times for the same element. The Dask runner pickles it with
+    every element, so neither may be large.
     """
     if not elements:
         return

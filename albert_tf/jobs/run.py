@@ -66,14 +66,10 @@ def open_runner(
 ) -> Iterator[Callable[[Iterable, Done], None]]:
     """Opens a runner of jobs; with several workers they are finished in any order.
 
-    Args:
-        num_workers: int. 1 for this process alone. At most one per job is started.
-        on_rows: callable. Called with numbers of rows; negative if work was lost.
-
-    Yields:
-        callable. Takes jobs, which are read as needed, and `done`, which is called with
-        every job and its result. It raises a DataError if the input cannot be used, or
-        a worker died during the same job again; current jobs are finished before.
+    Yields a function of jobs, which are read as needed, and `done`, which is called
+    with every job and its result. It raises a `DataError` if the input cannot be used,
+    or a worker died during the same job again; current jobs are finished before.
+    `on_rows` is called with numbers of rows; negative if work was lost.
     """
     if num_workers > 1:
         with _Pool(work, num_workers, num_threads, on_rows, flag) as pool:

@@ -7,13 +7,12 @@ import math
 
 
 def attend_in_jax(q, k, v, bias, lengths, implementation: str):
-    """Computes the attention of q, k and v `[B, T, N, H]` in one operation.
+    """Computes the attention of q, k and v `[B, T, N, H]` by "cudnn" or "xla".
 
     Args:
         bias: `[B, 1, T, T]` of the dtype of `q`, or None.
         lengths: int32 `[B]` or None. The number of real tokens, above 0. The contexts
             of others mean nothing; cuDNN skips them.
-        implementation: str. "cudnn" or "xla".
     """
     import jax
 
@@ -31,9 +30,8 @@ def attend_in_jax(q, k, v, bias, lengths, implementation: str):
 def attend_on_tpu(q, k, v, segments):
     """Computes the attention in one operation; see `attend_in_jax`.
 
-    Args:
-        segments: two of int32 `[B, T]`, or None. Tokens attend to the keys whose id, in
-            the second one, is theirs in the first one.
+    Tokens attend to the keys whose id, in the second of two `segments` int32 `[B, T]`,
+    is theirs in the first one.
     """
     import jax
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
@@ -53,11 +51,7 @@ def attend_on_tpu(q, k, v, segments):
 
 
 def attend_in_torch(q, k, v, bias):
-    """Computes the attention in one operation; see `attend_in_jax`.
-
-    Args:
-        bias: `[B, 1, T, T]` or `[B, 1, 1, T]` of the dtype of `q`, or None.
-    """
+    """Computes the attention with a bias `[B, 1, T, T]`, `[B, 1, 1, T]` or None."""
     from torch.nn import functional
 
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -67,9 +61,7 @@ def attend_in_torch(q, k, v, bias):
 def reorder(x, order):
     """Moves the tokens of every row in JAX, with a gradient that moves them back.
 
-    Args:
-        x: `[B, T, D]`.
-        order: int32 `[B, T]`. For every place, the token that moves to it; each once.
+    For every place, `order`, int32 `[B, T]`, has the token that moves to it; each once.
     """
     import jax
 

@@ -42,13 +42,10 @@ def check_installed(topology: Topology | GpuMachine) -> None:
 def compile_step(
     request: Mapping[str, Any], command: tuple[str, ...] = _COMMAND
 ) -> dict[str, Any]:
-    """Returns the result of `program.compile_step` for its argument, the request.
+    """Returns the result of `program.compile_step`, computed in another process.
 
-    The command is the program, which receives the path for its answer.
-
-    Raises:
-        UsageError: If the model cannot be computed as requested.
-        DataError: If the compiler fails.
+    Raises `UsageError` if the model cannot be computed as requested, and `DataError` if
+    the compiler fails.
     """
     package = str(pathlib.Path(albert_tf.__file__).parents[1])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -122,10 +122,7 @@ def describe(
     bytes_per_value: int = 4,
     training: Training | None = None,
 ) -> dict[str, Any]:
-    """Returns sizes and costs of one model.
-
-    Args:
-        bytes_per_value: int. 4 for float32, 2 for bfloat16 and float16.
+    """Returns sizes and costs of one model, with 2 or 4 bytes per value.
 
     Returns:
         dict with `parameters` by part, `total`, `with_heads` (masked LM and sentence

@@ -115,10 +115,6 @@ def make_plan(
 
     Without a depth, all forms of the encoders are compared; without parts, the smallest
     number of micro-batches that fits is searched for.
-
-    Raises:
-        UsageError: If the batch cannot be divided, or does not fit.
-        DataError: If the compiler fails.
     """
     config = settings.own_config()
     _check(settings, config, topology, parts or 1)

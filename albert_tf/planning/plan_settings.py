@@ -48,9 +48,6 @@ def pretraining(
 
     Given flags take precedence over the values of the experiment's config file, of
     which settings that do not affect the numbers of a step are ignored.
-
-    Raises:
-        UsageError: If a value is out of range, or the model is missing.
     """
     need = "--config: a plan is of one length; give --max_seq_length, "
     need += "--train_batch_size and --num_train_steps of a phase of its schedule"

@@ -81,7 +81,7 @@ def _inner(params: dict[str, Any]) -> Iterator[Any]:
 
 
 def compile_step(request: dict[str, Any], folder: pathlib.Path) -> dict[str, Any]:
-    """Compiles a training step.
+    """Compiles a training step, and returns bytes, FLOPs and work per device.
 
     Args:
         request: dict. `settings`, fields of `PretrainSettings`; `config`, fields of

@@ -141,13 +141,9 @@ def draw_curves(
     metric: str = "",
     best_step: int | None = None,
 ) -> bytes:
-    """Returns a PNG of losses and metrics over the steps.
+    """Returns a PNG of losses and metrics, by split, name and weight, over the steps.
 
-    Args:
-        curves: `Curve` by split, name and weight. Values that are not finite are left
-            out.
-        metric: str. Name of the metric that selects the checkpoint; "" for
-            pretraining, whose accuracies are drawn.
+    `metric` selects the checkpoint; without one, pretraining's accuracies are drawn.
     """
     names = list(dict.fromkeys(name for _, name, weight in curves if not weight))
     losses = [name for name in names if name == "loss" or name.endswith("_loss")]

@@ -112,12 +112,7 @@ def render(
     data: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> bytes:
-    """Returns a page as an HTML file, UTF-8.
-
-    Args:
-        data: Mapping. Input of the script that draws curves, ready for JSON; its
-            texts are clean. None for a page without curves.
-    """
+    """Returns a page as an HTML file; `data` is for the script that draws curves."""
     made = _templates().get_template(f"{template}.html.j2").make_module(values)
     parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
     # Text of a run becomes text nodes only; nothing in the script is global.

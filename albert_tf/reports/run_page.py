@@ -62,11 +62,7 @@ def render_runs(
     prompts: Sequence[str] = (),
     answers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> bytes:
-    """Returns the page of runs as an HTML file, UTF-8.
-
-    Args:
-        answers: dict. Output of `answer_all` by the name of a run.
-    """
+    """Returns the page of runs as an HTML file, with outputs of `answer_all` by run."""
     names = [run.name for run in runs]
     kinds = dict.fromkeys(run.kind for run in runs)
     charts = make_charts(runs)
@@ -116,14 +112,12 @@ def draw_run(
 
 
 def make_charts(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:
-    """Returns a chart for each measured quantity, with the lines of all runs.
+    """Returns a chart for each measured quantity, with the lines of all runs, for JSON.
 
-    Returns:
-        list of dict, ready for JSON: the `title`; whether there is a line for each
-        weight (`byWeight`); and `series`, each with the index of its `run`, a
-        `label`, which is the split or the weight, a `kind` ("line", "points" or
-        "baseline"), and `x` and `y`. JSON has no NaN and no infinity: they are the
-        strings "NaN", "Infinity" and "-Infinity".
+    A chart has a `title`, whether there is a line for each weight (`byWeight`), and
+    `series`, each with the index of its `run`, a `label`, which is the split or the
+    weight, a `kind` ("line", "points" or "baseline"), and `x` and `y`. JSON has no NaN
+    and no infinity: they are the strings "NaN", "Infinity" and "-Infinity".
     """
     charts: dict[str, dict[str, Any]] = {}
     for number, run in enumerate(runs):

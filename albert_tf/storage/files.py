@@ -287,12 +287,9 @@ def open_atomically(
     """Opens a temporary file that is renamed to `path` when the block has succeeded.
 
     If anything fails inside the block, including by a full disk, neither a half-written
-    `path` nor the temporary file remains. Raises `DataError` if the disk is full or
-    fails.
-
-    Args:
-        suffix: str. Ending of the temporary file's name. With a fixed suffix, the
-            temporary file of a killed process is overwritten by the next attempt.
+    `path` nor the temporary file remains. With a fixed suffix, the temporary file of a
+    killed process is overwritten by the next attempt. Raises `DataError` if the disk is
+    full or fails.
     """
     path = os.fspath(path)
     if is_remote(path):

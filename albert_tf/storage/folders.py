@@ -96,18 +96,11 @@ def writing(
 ) -> Iterator[FolderWriter]:
     """Yields a `FolderWriter` whose files appear under `path` once all are written.
 
-    Of several processes that write the same folder without `overwrite`, one succeeds.
-
-    Args:
-        own_names: Collection. Names that a folder to be replaced may contain.
-        last: str. Name of the file that is uploaded last, for which readers of the
-            format wait.
-
-    Raises:
-        UsageError: If the folder exists, even since a moment ago, and may not be
-            replaced.
-        DataError: If the upload fails. A remote folder may then be incomplete (see
-            `is_complete`); another attempt replaces it, even without `overwrite`.
+    Of several processes that write the same folder without `overwrite`, one succeeds. A
+    folder to be replaced may contain only `own_names`. Readers of the format wait for
+    the file `last`, which is uploaded last. Raises `DataError` if the upload fails: a
+    remote folder may then be incomplete (see `is_complete`), and another attempt
+    replaces it, even without `overwrite`.
     """
     path = os.fspath(path).rstrip("/")
     check_free(path, overwrite, own_names)
@@ -244,14 +237,11 @@ def upload(
 ) -> None:
     """Copies a complete local folder to a remote one, replacing its earlier content.
 
+    Files named in `own_names`, and files of an interrupted upload, are removed first.
     Of two concurrent uploads the later one continues, and the other stops at its next
     file. A file that both copy at the same moment may come from either; then the folder
     does not match its manifest. Raises `UsageError` if another process has started to
     upload the same folder, and `DataError` if the upload fails.
-
-    Args:
-        own_names: Collection. Names of files and folders in `target` that are removed
-            first, together with files of an interrupted upload, but no others.
     """
     local = os.fspath(local)
     names = sorted(files.tree(local), key=lambda name: (name == last, name))

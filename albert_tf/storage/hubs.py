@@ -63,14 +63,10 @@ def is_name(path: str) -> bool:
 def download(name: str) -> Download:
     """Downloads a model, unless the cache has it.
 
-    Raises `UsageError` if the name is malformed, or the hub's library is not installed,
-    and `DataError` if the model cannot be downloaded or has no file that is safe to
-    read.
-
-    Args:
-        name: str. `hf://owner/name`, or `hf://name` for a model that the hub knows
-            without its owner, each with or without `@revision`; or
-            `kaggle://owner/model/keras/variation`, which a version may follow.
+    Its name is `hf://owner/name`, or `hf://name` for a model that the hub knows without
+    its owner, each with or without `@revision`; or
+    `kaggle://owner/model/keras/variation`, which a version may follow. Raises
+    `DataError` if it has no file that is safe to read.
     """
     if name.startswith(KAGGLE):
         return _from_kaggle(name)

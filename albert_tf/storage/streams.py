@@ -128,14 +128,11 @@ def write_atomically(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
 
 
 def find_checkpoints(folder: str | os.PathLike) -> dict[int, str]:
-    """Returns the prefixes of the complete checkpoints in a folder, the latest first.
+    """Returns the prefixes of complete checkpoints by step, the latest first.
 
     The files themselves are listed, not TensorFlow's file `checkpoint`, which may be
-    damaged. TensorFlow moves the index into place after everything else. The folder
-    may be missing.
-
-    Returns:
-        dict: prefixes such as `folder/step-20` by step.
+    damaged. TensorFlow moves the index into place after everything else. The folder may
+    be missing.
     """
     names = files.list_folder(folder) if files.is_folder(folder) else []
     steps = [int(match[1]) for match in map(_INDEX.fullmatch, names) if match]

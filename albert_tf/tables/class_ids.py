@@ -71,24 +71,15 @@ def find_names(
     given: Sequence[str] = (),
     known: Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict[str, str]:
-    """Returns the names of class ids, in their order, keyed by the id as written.
+    """Returns the names of class ids, in their order; empty if there are none.
 
     The first available source decides: the names that Hugging Face stores with a column
     (in Parquet metadata, or in `dataset_info.json` next to the file), whose ids start
-    at 0; `known`; `given`; a file `labels.txt` or `classes.txt` next to the data, with
-    one name per line. The last two count from 1 if the ids do, that is, if there is no
-    0 and the highest id equals the number of names. Raises `DataError` if an id has no
-    name, or it is unclear whether names count from 0 or 1.
-
-    Args:
-        path: File of the labels; may be empty.
-        labels: Labels as written: strings, or sequences of strings.
-        given: The user's names, in the order of the classes. They take precedence over
-            stored names that differ.
-        known: Names by id, if they were found earlier.
-
-    Returns:
-        An empty dict if the labels are names, or ids that no source names.
+    at 0; `known`; the user's names (`given`), which take precedence over stored names
+    that differ; a file `labels.txt` or `classes.txt` next to the data, with one name
+    per line. The last two count from 1 if the ids do, that is, if there is no 0 and the
+    highest id equals the number of names. Raises `DataError` if an id has no name, or
+    it is unclear whether names count from 0 or 1.
     """
     distinct = set(_flat(labels)) - {""}
     ids = sorted({int(label) for label in distinct} - {-1}) if are_ids(distinct) else []

@@ -101,11 +101,6 @@ class ColumnReader:
         Unusable rows are left out, or are a `BadRow` in each column. JSON Lines have
         the fields of the first portion; an optional column that first appears later is
         an error. A JSON list and gzipped Parquet are always read into memory whole.
-
-        Raises:
-            UsageError: If the delimiter is not one character, or pyarrow is missing.
-            DataError: If the file cannot be read, is malformed or has no rows; the
-                message names the line.
         """
         counts, is_empty = Counter(self._bad.counts), True  # of an earlier pass
         with contextlib.ExitStack() as stack:

@@ -48,13 +48,8 @@ def read_tfds(
 ) -> TfdsRows:
     """Returns all rows of a split, in the order in which they are stored.
 
-    Raises `UsageError` if tensorflow-datasets is not installed, or the name is
-    malformed, and `DataError` if the set is not prepared in this version, or the split
-    cannot be read.
-
-    Args:
-        name: `tfds:set` or `tfds:set/config`, each also with `:version`; the prefix is
-            optional.
+    The name is `tfds:set` or `tfds:set/config`, each also with `:version`; the prefix
+    is optional. Raises `DataError` if the set is not prepared in this version.
     """
     path = prepared_folder(name, data_dir, download)
     with opened(name, path, split) as (names, rows):
@@ -97,12 +92,7 @@ def opened(
 def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
     """Returns the folder of one version of a prepared set.
 
-    Raises `UsageError` if tensorflow-datasets is not installed, or the name is
-    malformed, and `DataError` if the set is not prepared in this version.
-
-    Args:
-        data_dir: Folder of prepared sets. None: TFDS's own (`TFDS_DATA_DIR`, or
-            `~/tensorflow_datasets`).
+    Without `data_dir` it is TFDS's own (`TFDS_DATA_DIR`, or `~/tensorflow_datasets`).
     """
     try:
         import tensorflow_datasets as tfds

@@ -21,11 +21,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 def json_objects(
     text: TextStream, bad: BadRows
 ) -> tuple[str, Iterator[tuple[int, Any]]]:
-    """Reads one object per line, or one list of objects.
-
-    Returns:
-        The unit in which objects are numbered, and an iterator over (number, object).
-    """
+    """Returns the unit of one object per line or of a list, and numbered objects."""
     pieces = text.pieces()
     first = next(pieces, "")
     pieces = itertools.chain([first], pieces)

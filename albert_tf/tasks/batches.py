@@ -306,22 +306,14 @@ def make_training_dataset(
     num_pipelines: int = 1,
     pipeline: int = 0,
 ) -> "tf.data.Dataset":
-    """Returns an endless data set of training batches.
+    """Returns an endless data set of training batches of `batch_size` units.
 
     Every epoch is a permutation that depends only on the seed and the epoch. A batch
     may hold the end of one epoch and the start of the next, so all batches are full.
-    Raises `UsageError` if the batch cannot be divided, or a row is too long.
-
-    Args:
-        shape: Its `parts` counts the shares of this pipeline alone.
-        batch_size: `U` of the whole batch.
-        num_pipelines: Number of input pipelines that share each batch.
-
-    Returns:
-        Data set of dicts of tensors, keyed by the names of `features`: `token_ids`,
-        `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the rows
-        of a share) except for question answering, which has `p_mask`, and for packed
-        rows `pack_ids` and `position_ids`.
+    `shape.parts` counts the shares of this pipeline alone. Batches have `token_ids`,
+    `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the rows of
+    a share) except for question answering, which has `p_mask`, and for packed rows
+    `pack_ids` and `position_ids`.
     """
     import tensorflow as tf
 

@@ -80,18 +80,11 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
 def make_submission(
     predictions: Mapping[str, str], leave_out: Sequence[str] = (), data_dir: str = ""
 ) -> bytes:
-    """Returns the zip file; equal predictions give equal bytes.
+    """Returns the zip file of predictions files; equal predictions give equal bytes.
 
-    Args:
-        predictions: Predictions file by key of a part, with the columns `index` and
-            `prediction`, as fine-tuning writes it.
-        data_dir: Folder with all of GLUE, to compare the indices with those of the test
-            files. Without it they must match the released files.
-
-    Raises:
-        UsageError: If a name in `leave_out` is unknown.
-        DataError: If a part is missing, lacks rows or has too many, or has a label of
-            another task; names file and line.
+    Their indices are compared with the test files in `data_dir`, or with the released
+    files. Raises `DataError` if a part is missing, lacks rows or has too many, or has a
+    label of another task.
     """
     omitted = {part.key for name in leave_out for part in find_parts(name)}
     parts = [part for part in PARTS if part.key not in omitted]

@@ -89,18 +89,12 @@ def in_iob2(predicted: Tags, labels: Sequence[str]) -> Tags:
 def to_iob2(
     sentences: Tags, place: Callable[[int, int], str]
 ) -> tuple[list[list[str]], str]:
-    """Converts the tags of sentences to IOB2; tags that mark no entities are kept.
+    """Converts the tags of sentences to IOB2, and returns a note on what was converted.
 
-    An `I-` that starts an entity becomes `B-`, the reading of conlleval and so of the
-    lenient metrics. Raises `DataError` if some tags mark entities and others are
-    neither `O` nor of that form.
-
-    Args:
-        place: Returns the place of a word for messages, from the indices of its
-            sentence and of the word.
-
-    Returns:
-        The tags, and a note on what was converted, which may be empty.
+    Tags that mark no entities are kept. An `I-` that starts an entity becomes `B-`, the
+    reading of conlleval and so of the lenient metrics. Raises `DataError` at the
+    `place` of a word (from the indices of sentence and word) if some tags mark entities
+    and others are neither `O` nor of that form.
     """
     sentences = [list(tags) for tags in sentences]
     used = {tag for tags in sentences for tag in tags}
@@ -234,15 +228,11 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns tables of entity starts and ends, for code that cannot call `entities`.
 
-    Args:
-        labels: `C` tags, all non-empty.
-
-    Returns:
-        Two bool `[C + 1, C + 1]`: whether the next word starts an entity, and whether
-        one ends with the word. Row `i` is the tag of the word, column `j` the tag of
-        the next one; row `C` is the place before the first word of a sentence, column
-        `C` the place after the last one. And the type of the entity whose last word has
-        each tag.
+    Of `C` labels, two bool `[C + 1, C + 1]`: whether the next word starts an entity,
+    and whether one ends with the word. Row `i` is the tag of the word, column `j` the
+    tag of the next one; row `C` is the place before the first word of a sentence,
+    column `C` the place after the last one. And the type of the entity whose last word
+    has each tag.
     """
     seqeval, _ = _seqeval()
     tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]

@@ -36,15 +36,9 @@ _JOINED = re.compile(r"\s*[,;|]\s*")
 
 
 def make_targets(task: Task, table: TextTable) -> np.ndarray:
-    """Returns the labels of a table as numbers.
+    """Returns labels as numbers: int32 `[N]`, scores float32 `[N]` or flags `[N, C]`.
 
-    Returns:
-        int32 `[N]`, the index of the label in `task.labels`; for several labels per row
-        float32 `[N, C]`, 1 where a label applies; for scores float32 `[N]`.
-
-    Raises:
-        DataError: If a label is missing or unknown, or a score is not a finite number;
-            names file, line and value.
+    Raises `DataError` if a label is missing or unknown, or a score is not finite.
     """
     number = _numbers(task, table)
     values = []
@@ -88,13 +82,10 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
 def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     """Returns the kind of labels in a training table, and logs the choice.
 
-    Raises `DataError` if the labels are of two kinds, or do not fit `given`.
-
-    Args:
-        given: `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or `AUTO` to let the labels
-            decide: lists are several labels per row; numbers, at least one of them with
-            a decimal point or an exponent, are scores (in Hugging Face's
-            run_classification, the column's type decides); anything else is a class.
+    With `AUTO` the labels decide: lists are several labels per row; numbers, at least
+    one of them with a decimal point or an exponent, are scores (in Hugging Face's
+    run_classification, the column's type decides); anything else is a class. Raises
+    `DataError` if the labels are of two kinds, or do not fit `given`.
     """
     labels = table.labels
     has_lists = any(not isinstance(label, str) for label in labels)
@@ -200,15 +191,9 @@ def match_labels(
 ) -> tuple[tuple[str, ...], str]:
     """Returns the labels of a task in the order of a model that is to predict them.
 
-    Raises `DataError` if the names differ by more than capitals, or one occurs twice.
-
-    Args:
-        model: The model's label names, in its order, or None.
-        num_labels: Number of the model's outputs, if it has no names.
-
-    Returns:
-        The names in the task's spelling and the model's order, to be used as the task's
-        labels with this model; and a note for the user, or "".
+    They have the task's spelling; a note for the user, or "", follows. `num_labels` is
+    the number of the model's outputs if it has no names. Raises `DataError` if the
+    names differ by more than capitals, or one occurs twice.
     """
     model, data, task_name = tuple(model or ()), task.labels, f"task {task.name}"
     for names, where in ((model, model_name), (data, task_name)):
@@ -248,11 +233,8 @@ def choose_head(task: Task, model: Any) -> tuple[tuple[str, ...] | None, str]:
 
     It does if the checkpoint is of the same task (or does not name one) and has the
     same label names, in any order. Otherwise only the encoder is kept, as for RTE,
-    STS-B and MRPC from a model of MNLI (arXiv:1909.11942, section 4.1).
-
-    Returns:
-        The labels in the order of the head, or None if the head is not kept; and a note
-        for the user, or an empty string.
+    STS-B and MRPC from a model of MNLI (arXiv:1909.11942, section 4.1). Returns the
+    labels in the order of the head, or None if it is not kept; and a note, or "".
     """
     if model.head != task.head:
         return None, ""  # a pretrained model, whose head is never kept

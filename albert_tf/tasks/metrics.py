@@ -21,17 +21,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def classification_metrics(
     labels: Sequence[int], predictions: Sequence[int], average: str = "binary"
 ) -> dict[str, float]:
-    """Returns accuracy, F1, precision, recall and Matthews correlation.
+    """Returns `accuracy`, `f1`, `precision`, `recall` and `matthews` of class indices.
 
-    Args:
-        labels: int `[N]`.
-        predictions: int `[N]`. Class indices, not logits.
-        average: How F1, precision and recall are averaged over the classes: `"binary"`
-            (class 1 only; labels and predictions are 0 or 1), `"macro"`, `"micro"` or
-            `"weighted"`.
-
-    Returns:
-        dict with `accuracy, f1, precision, recall, matthews`. A ratio 0/0 is 0.
+    `average` is `"binary"` (class 1 only; labels are 0 or 1), `"macro"`, `"micro"` or
+    `"weighted"`. A ratio 0/0 is 0.
     """
     from sklearn import metrics
 
@@ -55,15 +48,10 @@ def classification_metrics(
 def multi_label_metrics(
     labels: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
-    """Returns F1, precision and recall over all cells, and the share of correct rows.
+    """Returns metrics of labels that each apply or not, bool `[N, C]`.
 
-    Args:
-        labels, predictions: bool `[N, C]`. Whether each label applies.
-
-    Returns:
-        dict with `f1, precision, recall` (micro averages: over all cells), `f1_macro`
-        (mean over labels) and `exact_match` (rows without a wrong cell). A ratio 0/0 is
-        0.
+    These are `f1`, `precision`, `recall` (micro averages: over all cells), `f1_macro`
+    (mean over labels) and `exact_match` (rows without a wrong cell). A ratio 0/0 is 0.
     """
     from sklearn import metrics
 
@@ -128,10 +116,8 @@ def regression_metrics(
 ) -> dict[str, float]:
     """Returns Pearson and Spearman correlation, their mean, and mean squared error.
 
-    Returns:
-        dict with `pearson, spearman, pearson_spearman, mse`. Correlations are nan if
-        all labels or all predictions are equal, or if there is only one example. All
-        are nan if a prediction is not finite.
+    Correlations are nan if all labels or all predictions are equal, or if there is only
+    one example. All are nan if a prediction is not finite.
     """
     from scipy import stats
 

@@ -15,20 +15,12 @@ _QUERIES = 1024
 def nearest(
     queries: np.ndarray, vectors: np.ndarray, k: int, cosine: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the `k` largest products of each query, and where they are.
+    """Returns the `k` largest products of each query, `[Q, k]`, and their indices.
 
-    Raises `DataError` if a vector is not finite.
-
-    Args:
-        queries: float32 `[Q, E]`.
-        vectors: float32 `[N, E]`, which may be mapped from a file: it is read in
-            blocks.
-        k: At most `N` results are returned.
-        cosine: Whether all vectors are divided by their lengths before.
-
-    Returns:
-        Products float32 `[Q, k]`, the largest first, and int64 indices `[Q, k]`. Of
-        equal products, the one with the lower index comes first.
+    The queries are float32 `[Q, E]`, the vectors `[N, E]`, which may be mapped from a
+    file: they are read in blocks. With `cosine`, all are divided by their lengths
+    before. Of equal products, the one with the lower index comes first. Raises
+    `DataError` if a vector is not finite.
     """
     queries = of_length_1(queries) if cosine else queries
     k = min(k, len(vectors))

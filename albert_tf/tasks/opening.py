@@ -58,19 +58,11 @@ class DataSettings(ReadingSettings, OwnFileSettings):
 def open_task(
     settings: DataSettings, like: Task | None = None
 ) -> tuple[Task, dict[str, Any]]:
-    """Returns a task and the examples of its splits.
+    """Returns a task with its labels, and the examples by split.
 
-    Raises `UsageError` if the settings do not fit the task, and `DataError` if the data
-    is missing or malformed.
-
-    Args:
-        settings: Settings that also have `train_file`, `dev_file` and `test_file`, and
-            for a table `labels` and `many_labels`.
-        like: A task with the labels of a table whose training examples need none.
-
-    Returns:
-        The `Task`, with its labels, and the examples by the name of the split. A split
-        whose file does not exist is left out, except for "train".
+    The settings also have `train_file`, `dev_file` and `test_file`, and for a table
+    `labels` and `many_labels`. Labels may be those of `like`. A split whose file does
+    not exist is left out, except for "train".
     """
     given = {s: getattr(settings, f"{s}_file", "") for s in _GIVEN}
     given = {split: path for split, path in given.items() if path}
@@ -129,12 +121,9 @@ def open_task(
 def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -> Any:
     """Returns the examples of one split, to evaluate a model or to predict.
 
-    Raises `UsageError` if the settings do not fit the task, or it has no such split,
-    and `DataError` if the data is missing or malformed.
-
-    Args:
-        split: Name of the split. "test" falls back to "dev" for tasks without a public
-            test set.
+    "test" falls back to "dev" for tasks without a public test set. Raises `UsageError`
+    if the settings do not fit the task, or it has no such split, and `DataError` if the
+    data is missing or malformed.
     """
     if task.name == TABLE:
         is_set = is_tfds(settings.data_dir)

@@ -41,18 +41,15 @@ def collect_outputs(
 ) -> dict[str, np.ndarray]:
     """Returns the outputs of a model for all rows; see `task.Task` for their form.
 
+    They do not depend on `num_threads`, the number of batches computed at the same
+    time. A bar with a title, the rate and the time left appears if the work takes long.
+
     Args:
-        forward: Maps a batch, with the keys of `input_ranks`, to the outputs of
-            the model.
-        encoded: `R` rows.
+        forward: Maps a batch, with the keys of `input_ranks`, to the outputs.
         shape: Without packing.
         batch_size: `b`, at most.
         on_batch: Called with the number of rows after every batch.
         max_tokens: Maximum number of tokens of a batch, padding included.
-        num_threads: Number of batches computed at the same time. The outputs do not
-            depend on it.
-        title: Title of a bar with the rate and the time left, which appears if the work
-            takes long; empty for no bar.
     """
     rows, step = encoded.rows, shape.step
     splits = np.arange(len(rows) + 1)
@@ -130,14 +127,9 @@ def sorted_batches(
 ) -> list[np.ndarray]:
     """Groups row indices into batches of similar length.
 
-    Args:
-        lengths: int `[R]`. Tokens of each row.
-        max_rows: Maximum number of rows of a batch.
-        max_tokens: Maximum number of tokens of a batch, padding included; but a batch
-            has at least one row.
-        step: Rows are padded to a multiple of it.
-        row_step: If `max_tokens` limits a batch, its number of rows is a multiple of
-            this, or a power of two below it.
+    A batch has at most `max_tokens`, padding to a multiple of `step` included, but at
+    least one row; where that limits it, its number of rows is a multiple of `row_step`,
+    or a power of two below it.
     """
     order = np.argsort(lengths, kind="stable")
     padded = -(-lengths[order] // step) * step

@@ -91,14 +91,9 @@ def labelled_task(
     paths: Mapping[str, str],
     like: Task | None = None,
 ) -> tuple[Task, dict[str, Any], dict[str, str]]:
-    """Returns the task of examples with labels or tags.
+    """Returns the task of labelled examples, the examples, and the names of class ids.
 
-    Args:
-        examples: Examples by the name of the split, which must include "train".
-        like: A task whose labels the examples have, if the training examples need none.
-
-    Returns:
-        The task, the examples with names for class ids, and these names.
+    Training examples without labels take the ones of the task `like`.
     """
     written: dict[str, str] = {}
     names = settings.labels or (like.labels if like else ())

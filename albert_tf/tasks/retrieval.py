@@ -255,9 +255,6 @@ def rank_groups(
 
     Of equal scores, the less relevant candidate comes first, so that a model that
     answers all alike gains nothing by the order of the rows.
-
-    Args:
-        relevance, scores: `[R]`.
     """
     queries: dict[str, list[int]] = {name: [] for name in table.groups}
     for row in np.lexsort([relevance, -scores]).tolist():

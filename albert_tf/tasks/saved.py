@@ -36,16 +36,10 @@ def describe(task: Task) -> dict[str, Any]:
 
 
 def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> Task:
-    """Returns the task that a model was fine-tuned on, with the model's labels.
+    """Returns the task that a model was fine-tuned on, or the named one.
 
     Raises `UsageError` if the task has another head, and `DataError` if the model's
     record of its task is damaged.
-
-    Args:
-        model: keras.Model. Its `task`, `labels` and `max_seq_length` are used if
-            present.
-        problem_type: Meaning of its logits.
-        name: Name of another task to use the model for; it must have the same head.
     """
     saved = getattr(model, "task", None) or {}
     try:

@@ -87,16 +87,10 @@ class Answers:
 def make_answers(
     questions: Questions, encoded: EncodedExamples, outputs: Outputs, options: Options
 ) -> Answers:
-    """Returns the answers to questions.
+    """Returns the answers to questions from a model's outputs for all encoded rows.
 
     Raises `DataError` if an output is not finite, and `UsageError` if questions were
     left out of the rows.
-
-    Args:
-        questions: Of SQuAD 1.1 or 2.0, depending on `unanswerable`.
-        encoded: From `encode_questions`.
-        outputs: Outputs of a model for all rows (see `task.Task`), with 2 logits or
-            from the beam head.
     """
     for name, values in outputs.items():
         need = (

@@ -97,13 +97,9 @@ def encode_questions(
 
     The target of a window is the answer if the window contains it whole, and otherwise
     `[CLS]` at both ends with `is_impossible` 1, in SQuAD 1.1 too. In evaluation the
-    first correct answer is the target of the loss. Raises `DataError` if a question
-    cannot be trained on and `on_bad_input` is "stop", or if none can, and `UsageError`
-    if the sizes leave no room for a text.
-
-    Returns:
-        `EncodedExamples` with `detail: Windows`. Questions that cannot be trained on
-        have no rows if `on_bad_input` is "skip".
+    first correct answer is the target of the loss. If `on_bad_input` is "skip",
+    questions that cannot be trained on have no rows. Raises `UsageError` if the sizes
+    leave no room for a text.
     """
     special = 2 + tokenizer.pair_separators
     check_options(options, special)
@@ -130,18 +126,11 @@ def encode_questions(
 
 
 def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Returns the window that gives each token of a text the most context.
+    """Returns the window, of `[W]`, that gives each token of a text the most context.
 
     This is the window with the largest `min(tokens to the left, tokens to the right) +
     0.01 * tokens in the window`, the first one on a tie (the original's
     `_check_is_max_context`).
-
-    Args:
-        first: int `[W]`. Token at which each window of one question begins.
-        size: int `[W]`. Number of its tokens.
-
-    Returns:
-        int `[P]`. Index of the window, below `W`.
     """
     length = int((first + size).max())
     best, score = np.zeros(length, np.int64), np.full(length, -np.inf)

@@ -50,14 +50,7 @@ def f1_score(gold: str, prediction: str, both_empty: float = 1.0) -> float:
 
 
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
-    """Returns the scores of SQuAD 1.1, `exact_match` and `f1`.
-
-    Raises `DataError` if there are no questions, or one has no correct answer.
-
-    Args:
-        gold: The correct answers to each question, by id.
-        predictions: The predicted answer by id; a missing one scores 0.
-    """
+    """Returns `exact_match` and `f1` of SQuAD 1.1; no prediction scores 0."""
     exact, f1 = raw_scores(gold, predictions, unanswerable=False)
     return {
         "exact_match": 100.0 * sum(exact.values()) / len(gold),
@@ -71,22 +64,13 @@ def evaluate_v2(
     null_scores: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns the scores of SQuAD 2.0.
+    """Returns the scores of SQuAD 2.0, where no answer is [] or "".
 
-    Raises `DataError` if no question has a prediction.
-
-    Args:
-        gold: The correct answers to each question, by id; [] = there is none.
-        predictions: The predicted answer by id, "" = none. Questions without prediction
-            are left out.
-        null_scores: Certainty that there is no answer, by id (`null_odds.json`). If
-            given, the best thresholds are searched.
-        threshold: A question whose null score is above it counts as not answered.
-
-    Returns:
-        dict with `exact`, `f1`, `total`; the same for questions with an answer
-        (`HasAns_*`) and without (`NoAns_*`), if there are any; with null scores also
-        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+    These are `exact`, `f1`, `total`; the same for questions with an answer (`HasAns_*`)
+    and without (`NoAns_*`), if there are any; with null scores also `best_exact`,
+    `best_exact_thresh`, `best_f1`, `best_f1_thresh`. A question whose null score
+    (`null_odds.json`) is above the threshold counts as not answered; questions without
+    prediction are left out.
     """
     exact, f1 = raw_scores(gold, predictions, unanswerable=True)
     answerable = {name: bool(gold[name]) for name in exact}

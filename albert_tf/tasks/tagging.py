@@ -164,14 +164,10 @@ def tagging_task(
     labels: Sequence[str] = (),
     splits: Mapping[str, FileSource] | None = None,
 ) -> Task:
-    """Returns a task of tagging words.
+    """Returns a task of tagging words, with the tags of the training data by default.
 
     Entities are scored by seqeval, and their F1 selects a model; tags that mark no
     entities are scored word by word, and accuracy selects.
-
-    Args:
-        labels: The `C` tags in the order of the class indices, or empty if the training
-            data defines them (see `with_labels`).
     """
     names = iob.standard_names(labels)
     labels = [names.get(label, label) for label in labels]
@@ -197,12 +193,9 @@ def with_labels(
 
     The tags are sorted, `O` first. Tags that occur only in other splits are added, with
     a warning, because the model cannot learn to predict them. Raises `DataError` if
-    there is only one tag, or the tags are class ids, and `UsageError` if there are
-    suspiciously many, or if some of the task's tags mark entities and others are of
-    another form.
-
-    Args:
-        many_labels: Whether to accept more than 300 tags.
+    there is only one tag, or the tags are class ids, and `UsageError` if there are more
+    than 300 without `many_labels`, or if some of the task's tags mark entities and
+    others are of another form.
     """
     if task.labels:
         odd = iob.of_no_scheme(task.labels)

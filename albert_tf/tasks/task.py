@@ -308,27 +308,15 @@ class Task:
         return dataclasses.replace(self, options=options)
 
     def usable(self, examples) -> Any:
-        """Returns the examples without any that cannot be trained or evaluated on.
-
-        Raises:
-            DataError: If there are such examples and `options.on_bad_input` is "stop".
-        """
+        """Returns the usable examples; without skipping, others are a `DataError`."""
         return examples
 
     def to_evaluate(self, examples) -> Any:
-        """Returns the examples to evaluate on, also for a split that is trained on.
-
-        Raises:
-            DataError: As `usable`.
-        """
+        """Returns the examples to evaluate on, also for a split that is trained on."""
         return self.usable(examples)
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
-        """Returns the rows of examples, with targets if the examples have labels.
-
-        Raises:
-            DataError: If an example cannot be used; names file, line and value.
-        """
+        """Returns the rows of examples, with targets if the examples have labels."""
 
     def answers(self, examples, encoded, outputs) -> Any:
         """Returns the answers to all examples."""

@@ -301,13 +301,7 @@ class TextTask(Task):
 
 
 def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> Task:
-    """Returns the task of classifying or scoring the rows of a table.
-
-    Args:
-        labels: The `C` label names in the order of the class indices, or empty if the
-            training table defines them (see `with_labels`).
-        problem_type: One label per row, several, or a score; see `Task`.
-    """
+    """Returns the task of a table's rows; training rows define labels if not given."""
     # With two labels, F1, precision and recall refer to the last one.
     is_binary = problem_type == SINGLE_LABEL and len(labels) == 2
     average = "binary" if is_binary else "macro"
@@ -338,15 +332,10 @@ def with_labels(
 ) -> Task:
     """Returns the task with the labels of its training table, unless it has labels.
 
-    Raises `DataError` if the table has empty labels or fewer than two, and `UsageError`
-    if there are suspiciously many labels.
-
-    Args:
-        many_labels: Whether to accept labels that look like another column's content:
-            more than 50 of them, or a different one in every row.
-        problem_type: Kind of the labels; by default the labels decide, see
-            `labels.choose_problem_type`.
-        on_bad_input: With "skip", rows without a label are ignored.
+    With "skip", rows without a label are ignored. Raises `DataError` if the table has
+    empty labels or fewer than two, and `UsageError` without `many_labels` if labels
+    look like another column's content: more than 50 of them, or a different one in
+    every row.
     """
     if on_bad_input == "skip":
         train = train.select([i for i, label in enumerate(train.labels) if label != ""])

@@ -176,17 +176,8 @@ def open_table(
 ) -> Portions:
     """Returns the table of texts in a file, to be read in portions.
 
-    The labels are not validated here; see `labels`.
-
-    Args:
-        labelled: Whether to read the labels, if there is a column of them; not with
-            `BLANK`, since an empty row has none.
-
-    Raises:
-        UsageError: When reading, if the delimiter is not one character, or pyarrow is
-            missing.
-        DataError: When reading, if the file cannot be read or is malformed; the message
-            names the line.
+    The labels are not validated here (see `labels`), and not read with `BLANK`, since
+    an empty row has none. Errors are raised when reading.
     """
     wanted = settings.columns(labelled and on_bad_input != BLANK)
     reader = ColumnReader(

@@ -158,16 +158,9 @@ def read(folder: str) -> list[dict[str, Any]]:
 
 
 def check_steps(folder: str, vocabulary: str) -> bool | None:
-    """Checks that the tokenizer of a folder takes the same steps in transformers.
+    """Returns whether byte-level BPE puts a space before each text; None if unknown.
 
-    Raises `DataError` if a file of the folder asks for other steps.
-
-    Args:
-        vocabulary: `file_name` of the tokenizer's class.
-
-    Returns:
-        Whether byte-level BPE puts a space before each text; None if only the
-        vocabulary file can tell.
+    Raises `DataError` if a file of the folder asks for other steps than transformers'.
     """
     path = files.join(folder, "tokenizer_config.json")
     config = _object(path)

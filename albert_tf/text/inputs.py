@@ -67,13 +67,8 @@ def kept_lengths(first, second, max_seq_length: int, separators: int = 1, ops=np
 
     Tokens are removed one at a time from the end of the longer text, from B on a tie,
     until both fit together (the original's `_truncate_seq_pair`). Hugging Face removes
-    from A on a tie.
-
-    Args:
-        first: int `[B]`. Number of tokens in A.
-        second: int `[B]`. Number of tokens in B; a row without any has one segment.
-        max_seq_length: Maximum length of a row, special tokens included.
-        ops: NumPy or TensorFlow, matching the arrays.
+    from A on a tie. A row without tokens in B has one segment. `ops` is NumPy or
+    TensorFlow, matching the arrays.
     """
     budget = max_seq_length - 2 - separators
     half = budget // 2
@@ -92,13 +87,8 @@ def encode_texts(
 ) -> EncodedTexts:
     """Tokenizes and truncates texts, and adds the special tokens.
 
-    Raises `UsageError` if `max_seq_length` leaves no room for text, or the two
-    sequences differ in length.
-
-    Args:
-        text_pairs: The second texts, one per text, or None. If a second text has no
-            tokens, its row has one text.
-        max_seq_length: Maximum length of a row, special tokens included.
+    A row whose second text has no tokens has one text. Raises `UsageError` if
+    `max_seq_length` leaves no room for text, or the two sequences differ in length.
     """
     separators = tokenizer.pair_separators
     is_pair = text_pairs is not None
@@ -120,12 +110,9 @@ def encode_texts(
 def join_segments(tokenizer: Tokenizer, *segments: tuple) -> EncodedTexts:
     """Joins parts of tokens to rows: `[CLS]`, then each part followed by `[SEP]`.
 
-    Between two parts there are `tokenizer.pair_separators` separators.
-
-    Args:
-        *segments: Tuples of the tokens of all rows, an int32 array; and, both int
-            `[B]`, the index of each row's first token and its number of tokens, -1 for
-            a row without this part.
+    Between two parts there are `tokenizer.pair_separators` separators. A segment holds
+    the tokens of all rows, an int32 array; and, both int `[B]`, the index of each row's
+    first token and its number of tokens, -1 for a row without this part.
     """
     more = tokenizer.pair_separators - 1  # before every part but the first
     lengths = (
@@ -146,15 +133,7 @@ def join_segments(tokenizer: Tokenizer, *segments: tuple) -> EncodedTexts:
 def padded_inputs(
     encoded: EncodedTexts, rows: np.ndarray, length: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Returns the selected rows as a padded batch.
-
-    Args:
-        rows: int `[B]`. Indices of the rows.
-        length: `T`; at least the length of the longest selected row.
-
-    Returns:
-        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`.
-    """
+    """Returns selected rows `[B]` as model inputs `[B, length]`."""
     counts = encoded.lengths[rows]
     columns = np.arange(length)
     real = columns < counts[:, None]
@@ -174,14 +153,9 @@ def encode_masked(
 ) -> list[int]:
     """Returns the token ids of a text with masks, special tokens included.
 
-    Raises `UsageError` if the text contains no mask or is too long.
-
-    Args:
-        text: `[MASK]` in it stands for the tokenizer's mask token, whatever its name in
-            the vocabulary.
-        longest: Maximum number of tokens. The text is not truncated, because that could
-            remove a mask, or the context that determines its token.
-        limit: Origin of `longest`, for messages.
+    `[MASK]` stands for the tokenizer's mask token, whatever its name in the vocabulary.
+    The text is not truncated, because that could remove a mask, or the context that
+    determines its token: a `UsageError` names the `limit` that gives `longest`.
     """
     text = to_unicode(text)
     ids = [tokenizer.cls_id, *tokenizer.encode_masked(text), tokenizer.sep_id]
@@ -198,14 +172,9 @@ def masked_inputs(
 ) -> tuple[dict[str, np.ndarray], list[list[int]]]:
     """Returns rows of `encode_masked` as a padded batch, and the positions of masks.
 
-    Args:
-        longest: Maximum length of any row.
-        step: `T` is rounded up to a multiple of it.
-
-    Returns:
-        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`; and `[B, P]`
-        `mask_positions`, padded with zeros, with `P` a power of two. List of the
-        positions in each row.
+    The batch has int32 `[B, T]` `token_ids`, `segment_ids`, `padding_mask`, with `T` a
+    multiple of `step`; and `[B, P]` `mask_positions`, padded with zeros, with `P` a
+    power of two.
     """
     lengths = np.array([len(row) for row in rows])
     splits = np.append(0, np.cumsum(lengths))

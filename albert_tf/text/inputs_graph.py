@@ -23,18 +23,10 @@ def join_segments(
     max_seq_length: int,
     step: int = inputs.STEP,
 ) -> dict[str, tf.Tensor]:
-    """Builds `[CLS] A [SEP] B [SEP]`, truncated and padded to the same length.
+    """Builds `[CLS] A [SEP] B [SEP]` of ragged int32 `[B, None]`, truncated and padded.
 
-    Args:
-        first: int32 `[B, None]`. Tokens of A.
-        second: int32 `[B, None]` or None. Tokens of B. A row without any has one
-            segment.
-        max_seq_length: Maximum length of a row, special tokens included.
-        step: Rows are padded to a multiple of it.
-
-    Returns:
-        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is
-        determined when the graph runs.
+    A row without tokens in B has one segment. The result has int32 `[B, T]`
+    `token_ids`, `segment_ids`, `padding_mask`, with `T` a multiple of `step`.
     """
     separators, is_pair = tokenizer.pair_separators, second is not None
     inputs.check_max_seq_length(max_seq_length, pairs=is_pair, separators=separators)
@@ -95,16 +87,7 @@ def rounded_length(length: tf.Tensor, longest: int, step: int = inputs.STEP):
 def fixed_length_inputs(
     tokenizer: Tokenizer, first, second, length: int
 ) -> dict[str, tf.Tensor]:
-    """Encodes one text or a vector of texts, padded to one length.
-
-    Args:
-        first: string `[B]` or a scalar.
-        second: string `[B]`, a scalar or None. The second texts.
-        length: `T`.
-
-    Returns:
-        dict of int32 `[B, T]`, or `[T]` for scalars; see `join_segments`.
-    """
+    """Encodes texts `[B]` or one text, padded to one length, as `join_segments`."""
     with tf.init_scope():
         tokenizer.graph  # noqa: B018 - its tables must not be part of a traced function
     first, second = (

@@ -43,10 +43,8 @@ def normalize_text(
 ) -> str:
     """Returns the text to give to SentencePiece (the original's `preprocess_text`).
 
-    Args:
-        text: str, or UTF-8 bytes. Bytes that are not UTF-8 become spaces.
-        do_lower_case: Whether to apply step 3.
-        keep_accents: Whether to skip step 2 (Hugging Face's option of that name).
+    Bytes that are not UTF-8 become spaces. Step 3 is for `do_lower_case`, step 2 unless
+    `keep_accents` (Hugging Face's option of that name).
     """
     text = " ".join(to_unicode(text).split())
     if not (keep_accents or text.isascii()):
@@ -85,12 +83,7 @@ class CharacterTable:
 
 
 def in_pages(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compresses a table with an int32 for each code point.
-
-    Returns:
-        Two int32 arrays: the index of the distinct page for each page of `PAGE_SIZE`
-        values, and the values of the distinct pages.
-    """
+    """Compresses a table of code points: indices of distinct pages, and these pages."""
     table = values.reshape(-1, PAGE_SIZE)
     distinct, pages = np.unique(table, axis=0, return_inverse=True)
     return pages.reshape(-1).astype(np.int32), distinct.reshape(-1)

@@ -32,13 +32,9 @@ def source_map(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source of each character of `normalize_text(text)`.
 
-    Args:
-        text: `n` characters, as returned by `to_unicode`.
-        do_lower_case, keep_accents: As for `normalize_text`.
-
-    Returns:
-        Two int64 `[m]`: character `j` comes from `text[starts[j]:ends[j]]`, which
-        includes the characters after it that normalization drops.
+    Of two int64 `[m]`, character `j` comes from `text[starts[j]:ends[j]]`, which
+    includes the characters after it that normalization drops. `text` is from
+    `to_unicode`.
     """
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     present = set(text)
@@ -75,16 +71,11 @@ def _length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
 def piece_spans(
     processor, text: str, replacements: dict[int, list[int]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Encodes normalized text with SentencePiece, and returns the spans of the pieces.
+    """Encodes normalized text, and returns ids int64 `[P]` and spans int64 `[P, 2]`.
 
-    Args:
-        text: Normalized text of `m` characters.
-        replacements: Ids that replace the id of a piece (the digit-comma rule).
-
-    Returns:
-        ids: int64 `[P]`. spans: int64 `[P, 2]`, start (inclusive) and end (exclusive)
-        of each piece in `text`. They are equal only for a lone `▁` before the first
-        word; a piece made of a part of a character spans the whole character.
+    Start and (exclusive) end of a piece are equal only for a lone `▁` before the first
+    word; a piece made of a part of a character spans the whole character. Pieces are
+    replaced by the ids in `replacements` (the digit-comma rule).
     """
     proto = processor.encode(text, out_type="immutable_proto")
     rows = []
@@ -109,15 +100,9 @@ def piece_spans(
 def raw_spans(
     spans: np.ndarray, source: tuple[np.ndarray, np.ndarray], from_start: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Translates spans of normalized text into spans of the raw text.
+    """Translates `piece_spans` by a `source_map` to starts and ends in the raw text.
 
-    Args:
-        spans: int64 `[P, 2]`. From `piece_spans`.
-        source: Two int64 `[m]`. From `source_map`.
-        from_start: Whether the first piece includes the text before the first word.
-
-    Returns:
-        Two int32 `[P]`: starts, and ends (exclusive).
+    With `from_start`, the first piece includes the text before the first word.
     """
     starts, ends = source
     stop = ends[-1] if ends.size else 0

@@ -54,9 +54,8 @@ class GraphTokenizer(GraphBase):
     def tokenize_with_bytes(self, normalized: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         """Tokenizes normalized strings `[B]`, without the digit-comma rule.
 
-        Returns:
-            Three ragged tensors `[B, None]`: ids (int32), and the first byte and the
-            end byte (exclusive) of each piece (int64).
+        Returns three ragged tensors `[B, None]`: ids (int32), and the first byte and
+        the end byte (exclusive) of each piece (int64).
         """
         return self._sentencepiece.tokenize_with_offsets(normalized)
 

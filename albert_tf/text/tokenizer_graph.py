@@ -125,15 +125,9 @@ class GraphBase(tf.Module):
     def tokenize_between(
         self, parts: tf.Tensor, is_first: tf.Tensor, is_last: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Tokenizes the parts of texts that were cut at masks, each separately.
+        """Tokenizes `[N]` parts of texts that were cut at masks, each separately.
 
-        Args:
-            parts: string `[N]`.
-            is_first: bool `[N]`. Whether no mask precedes the part.
-            is_last: bool `[N]`. Whether no mask follows it.
-
-        Returns:
-            Ragged int32 `[N, None]`.
+        `is_first` and `is_last` say whether no mask precedes or follows the part.
         """
         del is_first, is_last
         return self.tokenize(parts)

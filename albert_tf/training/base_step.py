@@ -70,13 +70,10 @@ class BaseTrainStep:
         num_steps: int,
         totals: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Trains on the next batches.
+        """Trains on the next `num_steps` batches of an iterator of `distribute`.
 
-        Args:
-            iterator: Iterator over the batches of `distribute`.
-            num_steps: int. Number of batches, at least 1.
-            totals: dict or None. Results of earlier calls. The sums continue from them,
-                so that they are bit-identical however the steps are divided into calls.
+        Continues the sums in `totals`, results of earlier calls, so that they are
+        bit-identical however the steps are divided into calls.
 
         Returns:
             dict of NumPy values: float32 scalars `sum_names`, added up over replicas

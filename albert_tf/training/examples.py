@@ -113,15 +113,10 @@ Read = tuple[FinetuneSettings, Task, dict[str, Any]]
 
 
 def read_task(settings: FinetuneSettings) -> Read:
-    """Reads the examples of a run.
+    """Returns settings, task with its labels, and examples by split.
 
-    Raises `DataError` if a file is missing or malformed, and `UsageError` if the
-    settings do not fit the task.
-
-    Returns:
-        The settings, with the share of training examples held back as dev examples; the
-        task, with its labels; and the examples by split. Examples held back to choose a
-        threshold are the split "calibration".
+    The settings have the share of training examples held back as dev examples; the
+    split "calibration" is held back to choose a threshold.
     """
     teacher = find_teacher(settings)
     alone = teacher if settings.teacher_weight == 1 else None

@@ -98,21 +98,12 @@ class Loop:
     def train(
         self, phase: Phase, batches: Iterable[Any], lines: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Trains from the restored step to the last one of a phase.
+        """Trains from the restored step, where batches start, to the end of a phase.
 
-        Args:
-            phase: `Phase`. The part of the run to train, and when log lines,
-                checkpoints and evaluations are due.
-            batches: Training batches, starting at the restored step.
-            lines: sequence of dict. Metrics on record. A run that was killed between a
-                checkpoint and its evaluation begins with that evaluation; after a stop
-                by a signal between two log lines, the next line is bit-identical to
-                the line of an uninterrupted run.
-
-        Raises:
-            DivergedError: If training diverges.
-            DataError: If the last checkpoint cannot be written.
-            Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
+        `lines` are the metrics on record: a run that was killed between a checkpoint
+        and its evaluation begins with that evaluation; after a stop by a signal between
+        two log lines, the next line is bit-identical to the line of an uninterrupted
+        run. Raises `Stopped` after a signal and its checkpoint.
         """
         step, progress, checkpoints = self.step, self.progress, self.checkpoints
         iterator = iter(batches)

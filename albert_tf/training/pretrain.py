@@ -38,15 +38,9 @@ def pretrain(settings: PretrainSettings, draw: Draw = no_pictures) -> str:
     """Pretrains a model, or continues where the same command was stopped.
 
     With `settings.deterministic`, the default without a GPU, TensorFlow's operations
-    remain deterministic in the whole process: TensorFlow cannot undo it. Raises
-    `UsageError` if a setting, or the output folder, cannot be used, and `DataError` if
-    an input file is invalid, or the training diverges.
-
-    Args:
-        draw: callable. Draws curves and page of the run: `reports.run_page.draw_run`.
-
-    Returns:
-        str. Folder of the trained model, `<output_dir>/model`.
+    remain deterministic in the whole process: TensorFlow cannot undo it. `draw` is
+    `reports.run_page.draw_run`. Returns the folder of the trained model,
+    `<output_dir>/model`.
     """
     objective = find_objective(settings)
     with devices(settings) as strategy:

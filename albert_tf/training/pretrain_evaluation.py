@@ -51,24 +51,13 @@ _MEANT = {"clean": SENTENCE_ORDER, "original": SENTENCE_ORDER, "nsp": NEXT_SENTE
 def evaluate_records(
     path: str | os.PathLike, eval_file: str, layers: int | None = None, **given: Any
 ) -> dict[str, Any]:
-    """Evaluates a model as an evaluation of a pretraining run does.
+    """Evaluates a run, or a model with its heads, as an evaluation of pretraining does.
 
-    Masks follow from the seed and differ between examples. Settings that are not given
-    come from the run of the model, or else from the defaults of a new run. Raises
-    `UsageError` if model, records and arguments do not fit together, and `DataError` if
-    the files are damaged.
-
-    Args:
-        path: str or path. A run of `pretrain`, or a model with its heads in any format.
-        eval_file: str. Records, as `PretrainSettings.eval_file`.
-        layers: int or None. Number of layers to compute, the first ones; None for all.
-        **given: Other fields of `PretrainSettings`. `max_eval_steps` is 0 by default,
-            which means all batches.
-
-    Returns:
-        dict, ready for JSON: the metrics, under the names that runs log, and the
-        settings that decide them. `learned` and `labels` say what pair labels mean to
-        the head, and in these records.
+    Masks follow from the seed and differ between examples. Fields of `PretrainSettings`
+    that are not given come from the run of the model, or else from the defaults of a
+    new run; `max_eval_steps` is 0 by default, which means all batches. Returns the
+    metrics, under the names that runs log, and the settings that decide them; `learned`
+    and `labels` say what pair labels mean to the head, and in these records.
     """
     path = os.fspath(path)
     paths = pretrain_inputs.card_paths(shards.find_shards(eval_file))

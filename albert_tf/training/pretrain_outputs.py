@@ -115,10 +115,8 @@ def model_card(
 ) -> str:
     """Returns the card of a pretrained model, whose numbers were measured in its run.
 
-    Args:
-        keeps_masks: bool. Whether the records contain the masks, so that the run's
-            masking settings had no effect.
-        skipped: Entries of `skipped_batches.json`: batches that were left out.
+    With `keeps_masks`, the records contain the masks, so that the run's masking
+    settings had no effect. `skipped` lists entries of `skipped_batches.json`.
     """
     made = describe_environment()
     return render(

@@ -80,13 +80,10 @@ def build_step(
     make_objective: Callable[[keras.Model], tuple[Any, Callable | None]],
     **optimizer: Any,
 ) -> TrainStep:
-    """Returns the step of a run.
+    """Returns the step of a run, whose model gets a Keras dtype policy.
 
-    Args:
-        make_model: callable. Returns the model with a Keras dtype policy.
-        make_objective: callable. Returns the objective, and a function that computes
-            the outputs to train on, or None for the model itself.
-        **optimizer: Arguments of `create_optimizer` that are not settings.
+    `make_objective` also returns a function that computes the outputs to train on, or
+    None for the model itself. `optimizer` holds arguments that are not settings.
     """
     arguments = {**settings.optimizer_arguments, **optimizer}
     with strategy.scope():

@@ -41,19 +41,12 @@ def finetune(
     read: Callable[[], Read] | None = None,
     draw: Draw = no_pictures,
 ) -> dict[str, Any]:
-    """Fine-tunes as the settings say: once, or with several seeds.
+    """Fine-tunes as the settings say, and returns the content of `metrics.json`.
 
-    Raises `UsageError` if a setting is invalid, or the folder cannot be used, and
-    `DataError` if the data is invalid, or training diverges or collapses.
-
-    Args:
-        read: callable or None. Result of `examples.read_ahead`, if it has been called,
-            for a folder that `run_folder.prepared` has checked.
-        draw: callable. Draws curves and page of a run: `reports.run_page.draw_run`.
-
-    Returns:
-        The content of `metrics.json`; with several runs, the best run's, with `trials`:
-        the median of the metric, its spread, and every run.
+    With several seeds, the content is the best run's, with `trials`: the median of the
+    metric, its spread, and every run. `read` is the result of `examples.read_ahead`,
+    for a folder that `run_folder.prepared` has checked; `draw` is
+    `reports.run_page.draw_run`.
     """
     if read is None:
         settings = prepared(settings)

@@ -96,12 +96,9 @@ def taught(
 ) -> EncodedExamples:
     """Returns encoded examples with the teacher's outputs as targets.
 
-    Examples without labels get the teacher's answers as labels.
-
-    Raises:
-        UsageError: If the teacher or the file of its outputs is another one, or the
-            teacher reads other tokens where logits belong to tokens.
-        DataError: If an example cannot be used.
+    Examples without labels get the teacher's answers as labels. Raises `UsageError` if
+    the teacher or the file of its outputs is another one, or the teacher reads other
+    tokens where logits belong to tokens.
     """
     outputs = _outputs(settings, task, examples, tokenizer)
     targets, kind = dict(encoded.targets), HEADS[task.head].answers

@@ -85,14 +85,10 @@ _KNOCKS_EVERY = 0.5
 
 
 def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
-    """Returns when all other workers have opened their ports.
+    """Returns when all other workers, `host:port` by name, have opened their ports.
 
-    Raises `DataError` if a worker is not there in time, or the port is in use.
-
-    Args:
-        addresses: dict. `host:port` of the other workers, by a name for people.
-        port: int. This worker's, which is free again afterwards.
-        timeout: float. Seconds to wait; 0: no limit.
+    Raises `DataError` if one is not there after `timeout` seconds (0: no limit), or
+    this worker's port is in use.
     """
     start, told, absent = time.monotonic(), "", dict(addresses)
     with listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:

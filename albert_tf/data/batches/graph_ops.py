@@ -68,12 +68,9 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], output_types):
 
 
 def shuffled(rows, size: int, seed: int):
-    """Returns the place of each row of the endless stream in its epoch's permutation.
+    """Returns the places of rows in their epochs' permutations, and the epochs.
 
-    The order is computed, not stored. `rows` is int64 `[n]`, consecutive numbers.
-
-    Returns:
-        int64 `[n]` numbers in `[0, size)`, and int64 `[n]` epochs.
+    The order is computed, not stored. `rows` are consecutive numbers.
     """
     epochs, places = rows // size, rows % size
     num_epochs = (rows.shape[0] - 1) // size + 2

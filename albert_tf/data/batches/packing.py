@@ -71,14 +71,9 @@ class PackPlan:
     def members(
         self, rows: np.ndarray, assignments: list[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the examples of some rows.
+        """Returns the examples int64 `[M]` of rows `[B]`, and the number in each row.
 
-        Args:
-            rows: int64 `[B]`. Indices of the rows.
-            assignments: list. For each row, the assignment of its epoch.
-
-        Returns:
-            int64 `[M]` examples row after row, and the number in each row, int64 `[B]`.
+        `assignments` holds, for each row, the assignment of its epoch.
         """
         starts, ends = self.row_starts[rows], self.row_starts[rows + 1]
         parts = zip(starts, ends, assignments, strict=True)
@@ -92,12 +87,10 @@ def make_plan(
     max_seq_length: int,
     max_examples_per_row: int | None = None,
 ) -> PackPlan:
-    """Plans the rows of a data set.
+    """Plans the rows of a data set of examples with lengths in `[1, T]`.
 
-    Args:
-        lengths: int32 `[N]`, each in `[1, T]`.
-        max_examples_per_row: int or None. K; None for the smallest of 32, 64, ... that
-            needs at most 0.2% more rows than no limit.
+    `max_examples_per_row` is by default the smallest of 32, 64, ... that needs at most
+    0.2% more rows than no limit.
     """
     counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
     if max_examples_per_row is None:
@@ -162,11 +155,7 @@ def _best_fit(
 def pack_batch(
     batch: dict[str, tf.Tensor], counts: tf.Tensor, plan: PackPlan, pad_id: int
 ) -> dict[str, tf.Tensor]:
-    """Joins masked examples into rows.
-
-    Args:
-        batch: dict. M examples of an unpacked data set, padded to any length.
-        counts: int64 `[B]`. Number of consecutive examples in each row; can be 0.
+    """Joins M masked examples, padded to any length, into rows of `counts` each.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 = padding,

@@ -171,28 +171,14 @@ class PretrainingData:
         num_input_pipelines: int = 1,
         input_pipeline_id: int = 0,
     ) -> tf.data.Dataset:
-        """Returns a data set of batches.
+        """Returns a data set of batches of `B` rows; see `make_pretraining_dataset`.
 
-        Training is endless and shuffled: each epoch has a new order and new masks.
-        Evaluation is one pass in the order of the files, masked as epoch 0. Its last
-        batch is filled with rows of padding whose weights are 0
-        (`sentence_order_weights` `[b]` marks them), so that shapes are static, every
-        worker takes the same number of steps, and means over weights are exact.
-
-        Args:
-            global_batch_size: int. B, the number of rows per step over all pipelines.
-            start_step: int. The first step; its batch is the one that a run from step 0
-                would see there.
-            num_input_pipelines: int. n, the number of processes that share each global
-                batch.
-            input_pipeline_id: int. j; this process gets rows `[j*B/n, (j+1)*B/n)`.
-
-        Returns:
-            `tf.data.Dataset` of dicts with the keys of `features`: `token_ids`,
-            `segment_ids`, `padding_mask` int32 `[b, T]`, `mask_positions`, `mask_ids`
-            int32 `[b, P]`, `mask_weights` (and `sample_draws` in [0, 1), if asked
-            for) float32 `[b, P]`, and `sentence_order_labels` int32 `[b]` if the
-            records have them; packed rows as described in `packing.pack_batch`.
+        Evaluation is masked as epoch 0. Its last batch is filled with rows of padding
+        whose weights are 0 (`sentence_order_weights` `[b]` marks them), so that shapes
+        are static, every worker takes the same number of steps, and means over weights
+        are exact. Pipeline `j` of `n` gets rows `[j*B/n, (j+1)*B/n)`. If asked for,
+        there are `sample_draws` in [0, 1); packed rows are as described in
+        `packing.pack_batch`.
         """
         size, seed, pipelines = self.num_rows, self._seed, num_input_pipelines
         require(

@@ -107,17 +107,12 @@ class ExampleReader:
         return len(self.records)
 
     def read(self, indices: tf.Tensor, pad_to_longest: bool = False) -> dict:
-        """Reads examples by their index, in a graph.
+        """Reads examples `[n]` in a graph; T may be the longest of them.
 
-        Args:
-            indices: int64 `[n]`.
-            pad_to_longest: bool. Whether T is the longest of these n examples.
-
-        Returns:
-            `token_ids`, `segment_ids`, `token_boundary`, `padding_mask` int32
-            `[n, T]`; `sentence_order_labels` int32 `[n]` if the records have them; for
-            static records `mask_positions`, `mask_ids` int32 `[n, P]` and
-            `mask_weights` float32 `[n, P]`.
+        Returns `token_ids`, `segment_ids`, `token_boundary`, `padding_mask` int32 `[n,
+        T]`; `sentence_order_labels` int32 `[n]` if the records have them; for static
+        records `mask_positions`, `mask_ids` int32 `[n, P]` and `mask_weights` float32
+        `[n, P]`.
         """
         spec = {
             features.record_name(name): tf.io.RaggedFeature(

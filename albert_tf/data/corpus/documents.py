@@ -60,14 +60,11 @@ def check_language(language: str) -> str:
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
-    """Splits a paragraph into sentences.
+    """Splits a paragraph into sentences by the rules of an ISO 639 language.
 
     White space, including line breaks, is collapsed to single spaces. Nothing else is
     lost: the joined sentences contain every other character in order. No sentence is
     empty.
-
-    Args:
-        language: str. ISO 639 code.
     """
     text = " ".join(text.split())
     if not text:

@@ -111,13 +111,10 @@ def _layout_of(lines: list[str]) -> str:
 def group_documents(
     texts: Iterator[str | None], counts: Counter, max_chars: int = DOCUMENT_CHARS
 ) -> Iterator[tuple[list[str], int]]:
-    """Groups the output of a reader into documents.
+    """Yields documents of texts, and the index of each among pieces of a split one.
 
     A document of more than `max_chars` characters is split into several, so that memory
     stays bounded; "documents_cut" counts the splits.
-
-    Yields:
-        The texts of a document, and its index among the pieces of a split document.
     """
     document: list[str] = []
     length = piece = 0

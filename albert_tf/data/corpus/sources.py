@@ -46,12 +46,8 @@ def read_sources(
 ) -> dict[str, NamedSource]:
     """Returns the sources that `--input_file` names, in order; empty if it names none.
 
-    With a temperature, sources need no weights and have none.
-
-    Raises:
-        UsageError: If only some sources have names and weights, a name is repeated, or
-            the weights are wrong.
-        DataError: For the same mistakes in a TOML file, or if it is not valid TOML.
+    With a temperature, sources need no weights and have none. A mistake in a TOML file
+    is a `DataError`, and otherwise a `UsageError`.
     """
     need = "--source_temperature must be positive"
     require(temperature is None or 0 < temperature < math.inf, need, temperature)

@@ -64,14 +64,11 @@ def choose(
     vocab: VocabInfo,
     xp,
 ) -> Choice:
-    """Chooses the tokens to mask.
+    """Chooses the tokens `[B, T]` to mask; special ids only if the rules say so.
 
     Args:
-        token_ids: int32 `[B, T]`. Unmasked tokens.
         token_boundary: int32 `[B, T]`. 1 where a token starts a word.
-        padding_mask: int32 `[B, T]`. 1 = a real token.
         keys: uint64 `[B]`, from `keyed_random.row_keys`.
-        vocab: `VocabInfo`. Its special ids are not chosen, unless the rules say so.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
     """
     real = padding_mask > 0
@@ -286,16 +283,10 @@ def mask_batch(
 ) -> dict[str, Any]:
     """Masks a batch, as described at the top of this module.
 
-    Args:
-        batch: dict with `token_ids`, `token_boundary` and `padding_mask`, int32
-            `[B, T]`.
-        keys: uint64 `[B]`, from `keyed_random.row_keys`.
-        xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
-
-    Returns:
-        `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
-        `mask_weights` float32 `[B, P]`, and `mask_ngrams` int32 `[B, P]` (see
-        `Choice`). P is `config.max_predictions_per_seq`.
+    Of `token_ids`, `token_boundary` and `padding_mask`, int32 `[B, T]`, it returns
+    `token_ids` masked; `mask_positions`, `mask_ids` int32 `[B, P]`, `mask_weights`
+    float32 `[B, P]`, and `mask_ngrams` int32 `[B, P]` (see `Choice`). P is
+    `config.max_predictions_per_seq`; `keys` and `xp` are as for `choose`.
     """
     token_ids = batch[features.TOKEN_IDS]
     choice = choose(

@@ -104,11 +104,7 @@ class MaskingConfig:
 
     @classmethod
     def from_preset(cls, name: str, **changes) -> Self:
-        """Returns the masking of a published model, with changes.
-
-        Args:
-            name: str. albert, bert, bert_wwm, roberta, spanbert or electra.
-        """
+        """Returns the masking of a published model, a key of `_PRESETS`."""
         require(name in _PRESETS, f"masking must be one of {', '.join(_PRESETS)}", name)
         return cls(**(_PRESETS[name] | changes))
 

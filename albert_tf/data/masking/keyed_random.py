@@ -66,13 +66,7 @@ class KeyedRandom:
 
 
 def row_keys(seed: int, epochs, examples, xp):
-    """Returns one key per example, uint64 `[B]`.
-
-    Args:
-        epochs: int64 `[B]`. Epoch of each example.
-        examples: int64 `[B]`. Index of each example in its data set.
-        xp: `masking.ops.NUMPY` or `masking.ops_graph.TENSORFLOW`.
-    """
+    """Returns one key per example, uint64 `[B]`, by int64 epoch and index."""
     key = mix((seed + _GOLDEN) & _WORD)
     for part in (epochs, examples):
         key = _mix_array(_add(xp.array(part, "uint64"), key, xp), xp)
@@ -80,13 +74,10 @@ def row_keys(seed: int, epochs, examples, xp):
 
 
 def draws(keys, purpose: int, index, xp):
-    """Draws uniform integers.
+    """Draws uniform int32 `[B, N]` in `[0, 2**31)`, by key, purpose and index.
 
-    Returns int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
-
-    Args:
-        purpose: int. One of the constants above.
-        index: int32 `[B, N]` or `[N]`, not negative.
+    The purpose is one of the constants above; the index is int32 `[B, N]` or `[N]`, not
+    negative.
     """
     stream = _mix_array(_add(keys, mix(purpose), xp), xp)[:, None]
     step = xp.array(index, "uint64") * xp.array([_GOLDEN], "uint64")

@@ -106,10 +106,7 @@ def process_block(
 ) -> dict[str, Records]:
     """Turns a block into records, by split.
 
-    Args:
-        tokenizer: Provides `encode_batch_flat`, `word_start_table` and special ids.
-        corpus: `Corpus` or None. The source of the block; provides other documents if
-            the block has none.
+    The corpus, if any, provides other documents if the block has none.
     """
     by_split: dict[str, list[RawDocument]] = {split: [] for split in SPLITS}
     for document in block:

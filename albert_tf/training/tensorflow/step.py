@@ -358,10 +358,8 @@ def distribute(
 ) -> tf.distribute.DistributedDataset:
     """Returns a distributed dataset that gives every replica its rows of each batch.
 
-    Args:
-        make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`. Returns
-            the batches of one input pipeline (there is one per machine), whose rows are
-            that pipeline's share of the global batch.
+    From `(num_input_pipelines, input_pipeline_id)`, `make_dataset` makes the batches of
+    a machine's pipeline, whose rows are its share of the global batch.
     """
 
     def dataset_fn(context):

@@ -39,22 +39,10 @@ def create_strategy(
     """Creates the `tf.distribute` strategy of a run.
 
     Call it before anything else in TensorFlow: several CPU devices and the connections
-    between workers can only be set up before the first operation. Raises `UsageError`
-    if the devices do not exist, or are a pod that is not allowed, and `DataError` if no
-    TPU answers, or a worker does not.
-
-    Args:
-        distribution: str. `"one_device"`: the first GPU, or the CPU. `"mirrored"`: all
-            GPUs of this machine, or the CPU divided into logical devices.
-            `"multi_worker"`: the machines listed in the environment variable TF_CONFIG.
-            `"tpu"`: a TPU.
-        num_devices: int or None. With `"mirrored"`: number of GPUs or of logical CPU
-            devices; None for all GPUs, or 2.
-        tpu_name: str. With `"tpu"`: name or address of the TPU, as for
-            `TPUClusterResolver`; `"local"` on a TPU VM.
-        worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
-            workers; 0: no limit.
-        allow_tpu_pod: bool. With `"tpu"`: whether it may have several hosts.
+    between workers can only be set up before the first operation. `PretrainSettings`
+    describes the arguments; `worker_timeout` is in seconds, 0 for no limit. Raises
+    `UsageError` if the devices do not exist, or are a pod that is not allowed, and
+    `DataError` if no TPU answers, or a worker does not.
     """
     if distribution == "one_device":
         gpu = tf.config.list_physical_devices("GPU")

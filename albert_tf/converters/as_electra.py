@@ -24,12 +24,10 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
     """Returns the checkpoint of an ELECTRA that computes the same.
 
     The head is left out if ELECTRA's computes something else and the encoder is useful
-    without it, as after pretraining; the notes say so, and state the model's size.
-    Raises `UsageError` if ELECTRA cannot express the encoder, or a head that is needed.
-
-    Args:
-        checkpoint: `Checkpoint`. It stays open, because tensors are read later.
-        is_chosen: bool. Whether the user named the head, which is then never left out.
+    without it, as after pretraining, unless the user named it (`is_chosen`); the notes
+    say so, and state the model's size. The checkpoint must stay open, because tensors
+    are read later. Raises `UsageError` if ELECTRA cannot express the encoder, or a head
+    that is needed.
     """
     old = checkpoint.config
     need = f"{NAME}: a layer is one block, inner_group_num must be 1"

@@ -39,25 +39,12 @@ def convert_checkpoint(
 ) -> "parity.Report":
     """Converts a checkpoint; the target appears only if both sides agree.
 
-    Raises `DataError` if tensors are left over or numbers differ, and `UsageError` if
-    an argument is invalid. Returns the `parity.Report`, also written next to the
-    weights.
-
-    Args:
-        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"`, `"tf1"`,
-            `"sentence_transformers"` or `"electra"`: an ELECTRA in Hugging Face's
-            format that computes the same, with the shared weights copied to every
-            layer.
-        head: str or None. Head to convert; `"auto"` for the source's.
-        source_format: str or None. Format of the source if it holds several.
-        tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has none;
-            one that differs from the source's is rejected.
-        do_lower_case, keep_accents: bool or None. Options of the tokenizer, if the
-            source does not say.
-        ignore: str or None. Regular expression of tensors that may be left over.
-        verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
-            both sides, `"peer"` also runs the peer library of each side.
-        base: path or None. As for `save_pretrained`.
+    The format is one of `save_pretrained`, or `"electra"`: an ELECTRA in Hugging Face's
+    format that computes the same, with the shared weights copied to every layer.
+    `verify="none"` compares only tensors, `"reload"` also loads and runs both sides,
+    `"peer"` also runs the peer library of each side. Raises `DataError` if tensors that
+    `ignore` does not match are left over, or numbers differ. Returns the
+    `parity.Report`, also written next to the weights.
     """
     require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
     require(format in TARGETS, f"format must be one of {', '.join(TARGETS)}", format)
@@ -108,11 +95,7 @@ def select(
 ) -> Checkpoint:
     """Returns the part of a checkpoint that a head needs.
 
-    Raises `DataError` if a tensor of the head is missing and not allowed to be.
-
-    Args:
-        head: str or None. Head to select; `"auto"` for the checkpoint's.
-        allowed: compiled pattern or None. Names of layers that may be missing.
+    Raises `DataError` if a tensor of the head is missing and not `allowed` to be.
     """
     generator = checkpoint.generator if head == "auto" else None
     head = checkpoint.head if head == "auto" else head

@@ -45,17 +45,9 @@ def open_checkpoint(
 
     Opening unpacks an archive or hashes a folder's files. A command should therefore
     open a path once, and take the config, labels, tokenizer (`make_tokenizer`) and
-    model (`keras_model.build_model`) from it inside a `with` statement. Raises
-    `DataError` if there is not exactly one format, or its files are damaged. Returns
-    the `Checkpoint`; `build_model` rejects its `unknown` tensors.
-
-    Args:
-        path: path. A folder, an archive, a checkpoint's prefix, the folder of a
-            pretraining run or one of its checkpoints, or a name for
-            `storage.hubs.download`.
-        format: str or None. One of `FORMATS`, if a folder holds several.
-        ignore: str or None. Regular expression of tensor names that may be left
-            unread.
+    model (`keras_model.build_model`) from it inside a `with` statement. The arguments
+    are as for `from_pretrained`; `build_model` rejects `unknown` tensors. Raises
+    `DataError` if there is not exactly one format, or its files are damaged.
     """
     path = os.fspath(path)
     if format is not None:

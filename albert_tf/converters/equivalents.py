@@ -14,12 +14,9 @@ from albert_tf.errors import UsageError
 def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
     """Describes a model as ALBERT's config does, by groups of equal layers.
 
-    `rule` is the `group_rule` of the format. Raises `UsageError` if the model cannot be
-    described that way.
-
-    Returns:
-        A config with the sharing `"all"`. Each layer that shares nothing becomes a
-        group of its own. The names of the weights do not change.
+    The config has the sharing `"all"` and the `group_rule` of the format; each layer
+    that shares nothing becomes a group of its own. The names of the weights do not
+    change. Raises `UsageError` if the model cannot be described that way.
     """
     if config.sharing == "none":
         layers = config.num_hidden_layers

@@ -96,13 +96,10 @@ def fold_checkpoint(
 ) -> Report:
     """Folds a model into one whose layers share weights, in this package's format.
 
-    The source is read tensor by tensor. Raises `UsageError` if a setting does not fit
-    it, and `DataError` if there is nothing to fold. Returns the `Report`, also written
-    next to the weights as `fold.txt` and `fold.json`.
-
-    Args:
-        head: str or None. Head to keep; `"auto"` for the source's.
-        texts: sequence of str. Texts on which the states of both are compared.
+    The source is read tensor by tensor, and the states of both are compared on the
+    texts. Raises `UsageError` if a setting does not fit it, and `DataError` if there is
+    nothing to fold. Returns the `Report`, also written next to the weights as
+    `fold.txt` and `fold.json`.
     """
     with detect.open_checkpoint(source) as opened:
         opened.check_unknown()
@@ -175,12 +172,9 @@ def _rows_of(config: AlbertConfig, column: int) -> dict[int, list[int]]:
 def fold(
     checkpoint: Checkpoint, config: AlbertConfig, shared_layer: int | None = None
 ) -> tuple[Checkpoint, Report]:
-    """Returns the checkpoint as one of an encoder that shares more, and what is lost.
+    """Returns the checkpoint of an encoder by `folded_config`, and what is lost.
 
     Weights that it computes are in memory, all others are read later.
-
-    Args:
-        config: `AlbertConfig`. From `folded_config`.
     """
     ours, table = checkpoint.tensors, checkpoint.config.layer_table()
     tensors = {name: ours[name] for name in ours if not _IN_BLOCK.fullmatch(name)}

@@ -29,17 +29,12 @@ _PART = re.compile(r"backbone/encoder/(\w+?)_(\d+)/(.*)")
 
 
 def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
-    """Returns the checkpoint as one of a larger encoder.
+    """Returns the checkpoint as one of a larger encoder, by fields in `GROWABLE`.
 
-    It must stay open, because tensors are read later. All new weights are copies, but
-    weights of single layers that the model had none of are left to `build_model`.
-    Raises `UsageError` if the weights do not fit; the message names the fields or
-    layers.
-
-    Args:
-        config: `AlbertConfig`. The larger encoder: at least as many layers, and in
-            each of the first ones the weights of the checkpoint's layer. It may
-            differ in `GROWABLE` only.
+    It has at least as many layers, and in each of the first ones the weights of the
+    checkpoint's layer. The checkpoint must stay open, because tensors are read later.
+    All new weights are copies, but weights of single layers that the model had none of
+    are left to `build_model`. Raises `UsageError` if the weights do not fit.
     """
     old = checkpoint.config
     others = {

@@ -427,11 +427,9 @@ def _labels(path: str, values: dict) -> list[str] | None:
 
 
 def name_table(config: AlbertConfig, head: str | None, is_bare: bool) -> list[Row]:
-    """Returns the rows of a model.
+    """Returns the rows of a model; a bare one's names have no prefix.
 
-    Args:
-        config: `AlbertConfig`. A family with groups needs the sharing `"all"`.
-        is_bare: bool. Whether the encoder's names have no prefix, as in a bare model.
+    A family with groups needs the sharing `"all"`.
     """
     family = FAMILIES[config.family].for_head(head)
     layers = family.layers_of(config)

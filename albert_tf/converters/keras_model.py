@@ -35,27 +35,13 @@ def build_model(
 
     The log names weights that are in the files but not in the model: as information,
     since a classifier does not use the heads of pretraining; as a warning if nothing
-    was to be left out, or weights of the encoder are.
+    was to be left out, or weights of the encoder are. `report` receives one line that
+    names the weights with initial values (`model.untrained_weights`), if there are any.
+    With `keep_head=False`, weights of the checkpoint's head are among them.
 
     To build it with another config (other dropout rates), set `checkpoint.config`
-    first. Raises `UsageError` if `head` or `num_labels` is invalid, and `DataError` if
-    a weight of the encoder is missing or has another shape, or a tensor is unknown.
-
-    Args:
-        head: str or None. One of `heads.HEADS`, None for the backbone alone, or
-            `"auto"` for the checkpoint's head.
-        num_labels: int or None. Number of labels of a new classifier; default: the
-            checkpoint's, or 2.
-        seed: int or None. Seed of the weights that the checkpoint lacks.
-        report: callable. Receives one line that names the weights with initial values,
-            if there are any; default: a warning in the log.
-        keep_head: bool. Whether the weights of the checkpoint's head may be used.
-        layers: int or None. Number of layers of the model, the first ones of the
-            checkpoint's; None for all.
-
-    Returns:
-        The model. `model.untrained_weights` lists the weights missing in the
-        checkpoint; `model.labels` and `model.problem_type` are the checkpoint's.
+    first. The other arguments are as for `from_pretrained`. Raises `DataError` if a
+    weight of the encoder is missing or has another shape, or a tensor is unknown.
     """
     is_auto = head == "auto"
     checkpoint.check_unknown(with_heads=is_auto)
@@ -133,10 +119,8 @@ def head_of(model: keras.Model | type) -> str | None:
 def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     """Returns a `Checkpoint` that reads the variables of a model in memory.
 
-    Raises `UsageError` if the number of labels or the vocabulary does not match.
-
-    Args:
-        labels: sequence of str or None. Names of the classes; default: `model.labels`.
+    Labels are by default the model's. Raises `UsageError` if their number or the
+    vocabulary does not match.
     """
     head = head_of(model)
     prefix = "backbone/" if head is None else ""

@@ -28,13 +28,10 @@ _TABLES = tuple(_EMBEDDINGS + name for name in TABLES)
 
 
 def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
-    """Returns the models that a checkpoint is stored as.
+    """Returns the models that a checkpoint is stored as, by the folder of a run.
 
-    The checkpoint must stay open, because tensors are read later.
-
-    Returns:
-        dict by the folder in which a run leaves each model, the fine-tuned one last.
-        It holds the checkpoint itself, unless its head is a row of `heads.PAIRS`.
+    The fine-tuned one comes last. Without a row of `heads.PAIRS`, it is the checkpoint
+    itself, which must stay open, because tensors are read later.
     """
     nets = find(checkpoint.head).nets
     if not nets:
@@ -82,16 +79,10 @@ def main_of(checkpoint: Checkpoint) -> Checkpoint:
 def join(main: Checkpoint, pair: str, options: Mapping[str, Any]) -> Checkpoint:
     """Returns the initial state of the two nets of a pair.
 
-    Raises `UsageError` if the generator has another vocabulary or other sizes than the
-    arguments specify.
-
-    Args:
-        main: `Checkpoint`. An encoder or the discriminator, perhaps with its generator.
-            Without one, the generator's own weights are missing.
-
-    Returns:
-        `Checkpoint`. Tied embeddings and a shared encoder are the discriminator's.
-        Disentangled embeddings leave the discriminator's effective ones unchanged.
+    Tied embeddings and a shared encoder are the discriminator's. Disentangled
+    embeddings leave the discriminator's effective ones unchanged. If `main` comes
+    without a generator, the generator's own weights are missing. Raises `UsageError` if
+    the generator has another vocabulary or other sizes than the options specify.
     """
     generator, own = main.generator, dict(main.tensors)
     inner: dict[str, Tensor] = {}

@@ -248,15 +248,11 @@ def _check_class(path: str, local: str) -> None:
 
 
 def find_run(path: str) -> tuple[str, str | None] | None:
-    """Returns the run that a path belongs to.
+    """Returns the folder of the run that a path belongs to, and a prefix if it is one.
 
-    Args:
-        path: str. The folder of a run, its folder `checkpoints`, or the prefix of one
-            of its checkpoints, `checkpoints/step-N`; or a folder that only holds the
-            models of a run, `model` and `generator`.
-
-    Returns:
-        Folder of the run, and the prefix if `path` is one. None for any other path.
+    The path is the folder of a run, its folder `checkpoints`, or the prefix of one of
+    its checkpoints, `checkpoints/step-N`; or a folder that only holds the models of a
+    run, `model` and `generator`. Any other path gives None.
     """
     path = path.rstrip("/")
     parent, name = os.path.split(path)

@@ -84,12 +84,7 @@ def rows_of(
     norm: tuple[str, str],
     transpose: bool = False,
 ) -> list[Row]:
-    """Returns the two rows of each dense layer and layer norm.
-
-    Args:
-        dense: tuple of str. Their suffixes for the kernel and the bias.
-        norm: tuple of str. Their suffixes for gamma and beta.
-    """
+    """Returns the two rows of each dense layer and layer norm, by their suffixes."""
     rows = []
     for ours, theirs in layers.items():
         is_norm = "norm" in ours.rsplit("/", 1)[-1]
@@ -164,12 +159,7 @@ def read_checkpoint(
     theirs: Mapping[str, Tensor],
     no_weights: re.Pattern,
 ) -> Checkpoint:
-    """Returns a `Checkpoint` of the tensors in files.
-
-    Args:
-        head: str or None. The head, for when the tensors do not show it.
-        no_weights: compiled pattern. Matches the names of entries that are not weights.
-    """
+    """Returns a `Checkpoint` of the tensors in files; they may show another head."""
     rows = [row for row in rows if row.theirs in theirs]
     ours = {row.ours: row.to_ours(theirs[row.theirs]) for row in rows}
     checkpoint = Checkpoint(format=format, path=path, config=config, tensors=ours)

@@ -78,11 +78,8 @@ def read(
 ) -> Checkpoint:
     """Returns the discriminator of a checkpoint, with its generator if it has one.
 
-    Raises `DataError` if the sizes do not follow from the shapes, and `UsageError` if
-    the config belongs to another model.
-
-    Args:
-        config: `AlbertConfig` or None. Config of the net whose sizes it has.
+    The config belongs to the net whose sizes it has. Raises `DataError` if the sizes do
+    not follow from the shapes, and `UsageError` if the config belongs to another model.
     """
     heads = {
         head: {n for n in theirs if n.startswith(stem) and not no_weights.search(n)}

@@ -26,12 +26,9 @@ def attach_tokenizer(
     names: Iterable[str] = load.IN_FOLDER,
     options: dict[str, bool] | None = None,
 ) -> None:
-    """Lets a checkpoint build the tokenizer of a folder, if the folder has one.
+    """Lets a checkpoint build the tokenizer of a folder, if it has a file of `names`.
 
-    Args:
-        names: iterable of str. Files that may hold it; the first existing one is used.
-        options: dict or None. Its options, where None is the default of an option;
-            by default, the options stored in the folder.
+    The options are by default the ones stored in the folder.
     """
     options = load.stored_options(folder) if options is None else options
     options = {name: value for name, value in options.items() if value is not None}
@@ -119,16 +116,11 @@ def choose_tokenizer(
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
 ) -> Tokenizer:
-    """Returns the tokenizer to use with the weights of a checkpoint.
+    """Returns the tokenizer to use with a checkpoint's weights, by default its own.
 
-    Raises `UsageError` if the user's tokenizer or an option contradicts the checkpoint,
-    and `DataError` if there is no tokenizer, or a file is not a tokenizer.
-
-    Args:
-        checkpoint: `Checkpoint`. Its own tokenizer is the default.
-        tokenizer: `Tokenizer`, path or None. A path is loaded with the options of the
-            checkpoint.
-        do_lower_case, keep_accents: bool or None. Set if the checkpoint lacks them.
+    A path is loaded with the options of the checkpoint, or with the arguments if it
+    lacks them. Raises `UsageError` if the user's tokenizer or an option contradicts the
+    checkpoint, and `DataError` if there is no tokenizer, or a file is not a tokenizer.
     """
     stored = checkpoint.tokenizer_options
     recorded = {name: stored[name] for name in load.OPTIONS if name in stored}

@@ -47,9 +47,7 @@ def for_format(checkpoint: Checkpoint, format: str) -> Checkpoint:
 def unfold(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
     """Returns the checkpoint as one without shared weights, which computes the same.
 
-    Args:
-        config: `AlbertConfig`. That encoder, with the fields of the old one that give
-            layers weights of their own.
+    `config` keeps the fields that give layers weights of their own.
     """
     grown, ours = grow(checkpoint, config), {}
     for name, tensor in grown.tensors.items():

@@ -118,11 +118,7 @@ def choice_rows(
     """Returns both segments of each row, ragged int32 `[R, None]`.
 
     The rows equal the ones of `tasks.multiple_choice`; see also `choice_options`.
-
-    Args:
-        contexts, questions: string `[B]`.
-        choices: string `[B, K]`.
-        is_choice: bool `[B, K]`.
+    Contexts and questions are `[B]`, `choices` and `is_choice` `[B, K]`.
     """
     tokenize = text_inputs.graph_tokenizer
     # Byte-level BPE has no normalization.

@@ -119,15 +119,12 @@ def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]
     Nothing in the folder is run. The manifest shows that the files are from one export,
     but not from whose: anyone who can change the files can write another manifest.
     `sha256`, the expected digest of the manifest, kept elsewhere, excludes this.
-
     Returns the content of the manifest.
 
-    Raises:
-        UsageError: If `sha256` is not the digest of any file.
-        DataError: If the manifest is missing or is another one; if a file is missing,
-            changed, added or outside the folder; if the SavedModel contains an
-            operation that is not allowed, a SentencePiece model that cannot be read
-            safely, or other operations or signatures than the manifest lists.
+    Raises `DataError` if the manifest is missing or is another one; if a file is
+    missing, changed, added or outside the folder; if the SavedModel contains an
+    operation that is not allowed, a SentencePiece model that cannot be read safely, or
+    other operations or signatures than the manifest lists.
     """
     path = os.fspath(path).rstrip("/")
     file = files.join(path, FILE)

@@ -177,12 +177,7 @@ def run_model(
 def read_outputs(
     outputs: dict[str, tf.Tensor], padding_mask: tf.Tensor, n_best_size: int
 ) -> RowCandidates:
-    """Returns the candidates of rows.
-
-    Args:
-        padding_mask: int32 `[R, T]`.
-        n_best_size: int. Number of starts and of ends, for the 2-logit head.
-    """
+    """Returns the candidates of rows, of the 2-logit head `n_best_size` each."""
     if "start_log_probs" in outputs:
         names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
         starts, first, ends, last = (outputs[name] for name in names)

@@ -181,12 +181,9 @@ def distinct(
     *,
     with_empty: bool,
 ) -> Found:
-    """Returns the best candidates with different texts.
+    """Returns the `most` best candidates with different texts for `count` texts.
 
-    Args:
-        count: int64. B.
-        most: int. K.
-        with_empty: bool. Whether a text without characters counts.
+    `with_empty` says whether a text without characters counts.
     """
     question = candidates.question
     base = tf.gather(context.codes.row_starts(), question)

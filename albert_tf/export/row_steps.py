@@ -88,15 +88,10 @@ def run_padded(
     least: int | tf.Tensor = 1,
     **by_row: tf.Tensor,
 ) -> Any:
-    """Returns the answers to padded rows.
+    """Returns the answers to padded rows of inputs, int32 `[R, T]`; see `in_steps`.
 
-    Args:
-        answer: callable. From inputs of a model, and `by_row`, to a structure of
-            tensors, `[n, ...]`.
-        inputs: dict of int32 `[R, T]`.
-        nothing, counts: As for `in_steps`.
-        least: int. Minimum number of columns of a step; `T` if answers have them.
-        **by_row: Other values, `[R, ...]`, to pass on.
+    `answer` is called with the inputs and other values `[R, ...]`, `by_row`. A step has
+    at least `least` columns; `T` if answers have them.
     """
     lengths = tf.maximum(tf.reduce_sum(inputs[features.PADDING_MASK], 1), least)
 

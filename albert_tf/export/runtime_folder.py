@@ -58,23 +58,11 @@ def export_for_runtime(
     None of them has the operations of SentencePiece, so the model takes token ids
     (`TokensGraph` describes the inputs and outputs). The folder also contains the
     tokenizer, a manifest with the measurements, and `example.py`, which runs the model
-    without TensorFlow. A batch must not be empty. Returns the path of the folder.
-    Raises `UsageError` if the folder exists, a package is not installed, or an argument
-    does not fit the model, and `DataError` if the model cannot be converted, or its
-    outputs differ.
-
-    Args:
-        format: str. `"litert"`, `"onnx"` or `"openvino"`.
-        labels: Sequence of str. Names of a classifier's labels. Default: the names it
-            was saved with.
-        max_seq_length: int. Length to cut texts to, for the manifest. Default: the
-            length of fine-tuning, or else the model's maximum.
-        quantization: str. One of `settings.QUANTIZATIONS[format]`: `"none"` (float32),
-            `"float16"` (weights), `"bfloat16"` (products, where the processor can),
-            `"dynamic_int8"` (weights, and the products in integers), `"int8_weights"`.
-        check: callable or None. Called with a function that runs the written model,
-            before the folder appears; its result goes into the manifest, and an
-            error that it raises ends the export with nothing written.
+    without TensorFlow. A batch must not be empty. `ExportSettings` describes the
+    arguments; `check` is called with a function that runs the written model, before the
+    folder appears: its result goes into the manifest, and an error that it raises ends
+    the export with nothing written. Raises `DataError` if the model cannot be
+    converted, or its outputs differ. Returns the path of the folder.
     """
     saved_model.check_backend()
     runtime = find_runtime(format, quantization)

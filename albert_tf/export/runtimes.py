@@ -95,12 +95,7 @@ class TokensGraph:
     def random_batch(
         self, rows: int, size: int, rng: np.random.Generator, full: bool = False
     ) -> dict[str, np.ndarray]:
-        """Returns rows of random tokens.
-
-        Args:
-            rows: int. Number of rows; three choices each in multiple choice.
-            full: bool. Whether no row is padded.
-        """
+        """Returns rows of random tokens, in multiple choice three choices each."""
         shape = (rows, 3, size) if self.head.input_rank == 3 else (rows, size)
         lengths = rng.integers(size if full else 2, size + 1, shape)[..., :1]
         batch = {

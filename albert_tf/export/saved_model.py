@@ -236,9 +236,8 @@ def describe(
 ) -> dict[str, Any]:
     """Returns the entries about a model in the manifests of all formats.
 
-    Args:
-        labels: Sequence of str or None. Names of its labels that replace its own.
-        packages: iterable of str. Names besides TensorFlow and Keras.
+    The labels replace the model's own; `packages` are named besides TensorFlow and
+    Keras.
     """
     head = find(head_of(model))
     packages = dict.fromkeys(("tensorflow", "keras", *packages))

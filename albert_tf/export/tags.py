@@ -207,13 +207,7 @@ def every_word(labels: list[str], tags, scores, splits, left_out) -> Groups:
 
 
 def entities(tables, tags, scores, splits) -> Groups:
-    """Returns entities as `iob.entities` finds them.
-
-    Args:
-        tags: int32 `[P]`.
-        scores: float32 `[P]`. Probabilities of the tags.
-        splits: int64 `[B + 1]`. Words of each text.
-    """
+    """Returns the entities in the words `[P]` of texts, like `iob.entities`."""
     starts, ends, kinds = tables
     places = tf.range(tf.size(tags, tf.int64))
     text_of = tf.repeat(tf.range(tf.size(splits) - 1), splits[1:] - splits[:-1])
@@ -336,16 +330,10 @@ def make_rows(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Returns rows of separately tokenized words, as `tagging.encode_words` does.
 
-    Args:
-        ids: ragged int32 `[P, None]`. Tokens of the words.
-        splits: int64 `[B + 1]`. Sentence `i` has the words `splits[i]` to
-            `splits[i + 1] - 1`.
-        unk_id: int. The token of a word without tokens.
-
-    Returns:
-        Two ragged tensors `[R, None]`: the tokens of the rows, without special tokens,
-        int32; and the index of the first token of each word in its row with `[CLS]`,
-        int64.
+    Words without tokens get `unk_id`. Sentence `i` has the words `splits[i]` to
+    `splits[i + 1] - 1`. Both ragged tensors are `[R, None]`: the tokens of the rows,
+    without special tokens, int32; and the index of the first token of each word in its
+    row with `[CLS]`, int64.
     """
     empty = ids.row_lengths() == 0
     unknown = tf.RaggedTensor.from_row_lengths(

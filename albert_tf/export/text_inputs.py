@@ -38,11 +38,9 @@ def make_inputs(
     size: int,
     word: bytes = b"a ",
 ) -> dict[str, np.ndarray]:
-    """Returns inputs of a signature: `size` of each, with rows of `length` tokens.
+    """Returns `size` inputs of a signature, with rows of `length` tokens.
 
-    Args:
-        length: int. A text fills the row, without the special tokens.
-        word: bytes. Texts are repetitions of it; it is one token.
+    Texts, without special tokens, are repetitions of `word`, which is one token.
     """
     head = find(head_of(model))
     # One token of a question and its [SEP] are also in the row.
@@ -164,18 +162,11 @@ def token_inputs(
     lengths: tf.Tensor,
     segment_ids: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    """Returns model inputs for tokens sent by a client.
+    """Returns model inputs for tokens sent by a client, int32 `[B, T]` and `[B]`.
 
     The mask is computed from `lengths`: a server that merges requests pads a matrix
     with its first element (`pad_variable_length_inputs`), which for a mask would be 1.
-
-    Args:
-        token_ids: int32 `[B, T]`.
-        lengths: int32 `[B]`. Number of real tokens in each row.
-        segment_ids: int32 `[B, T]`.
-
-    Raises:
-        InvalidArgumentError: When run, if a value is out of range.
+    A value out of range is an InvalidArgumentError when run.
     """
     config = model.config
     vocab_size, type_vocab_size = config.vocab_size, config.type_vocab_size

@@ -70,12 +70,8 @@ def accuracy_check(
 ) -> dict[str, Any]:
     """Compares a converted model with the predictor's model, before its conversion.
 
-    Raises `DataError` if the metric falls by more. Returns dict: the name of the
-    metric, its values and the drop in points.
-
-    Args:
-        max_drop: float. Tolerated drop, in points (hundredths), of the metric by which
-            fine-tuning selects models.
+    Raises `DataError` if the metric by which fine-tuning selects models falls by more
+    than `max_drop` points (hundredths). Returns its name, its values and the drop.
     """
     task, encoded = predictor.task, predictor.encoded(examples)
     names = task.metric_names(examples)

@@ -42,13 +42,9 @@ def measure_exits(
 ) -> dict[str, Any]:
     """Measures metric and time with each number of layers and under several rules.
 
-    Raises `UsageError` if the model has no exits.
-
-    Args:
-        predictor: `Predictor`. Of a text classifier with exits, without a rule.
-        rounds: int. Number of timings; the whole model and all rules take turns.
-        max_timed: int. Approximate number of rows to time, at most one batch more, in
-            batches spread evenly over the lengths.
+    In each of the `rounds`, the whole model and all rules take turns on about
+    `max_timed` rows, in batches spread evenly over the lengths. Raises `UsageError` if
+    the model has no exits.
 
     Returns:
         dict, ready for JSON: the model's digest as `weights`, the name of the metric,

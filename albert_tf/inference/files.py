@@ -138,12 +138,9 @@ def answer_rows(
 ) -> "Progress":
     """Writes the answers of a model folder to rows of any number.
 
-    Raises `UsageError` if something is in the way of the output, or the model has no
-    such answers, and `DataError` if a row cannot be used.
-
-    Args:
-        open_source: callable. Returns the examples; called after the immediate checks.
-        settings: dict. Settings that determine the examples, ready for JSON.
+    `open_source` is called after the immediate checks. `settings` determine the
+    examples, ready for JSON. Raises `UsageError` if something is in the way of the
+    output, or the model has no such answers, and `DataError` if a row cannot be used.
     """
     bulk = bulk or BulkSettings()
     bulk.check_runner()
@@ -205,11 +202,8 @@ def answer_file(
 ) -> "Progress":
     """Answers all rows of a source.
 
-    `settings` determine the answers, except for the rows, and are ready for JSON.
-
-    Raises:
-        UsageError: If the output exists and `overwrite` is not set.
-        DataError: If a row cannot be used; finished parts are preserved.
+    `settings` determine the answers, except for the rows, and are ready for JSON. If a
+    row cannot be used, finished parts are preserved.
     """
     use_one_thread_per_call(bulk.threads_per_worker)
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}

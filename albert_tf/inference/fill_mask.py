@@ -159,13 +159,9 @@ def answer_all(
     """Answers texts with every checkpoint of a run, its best model and the last.
 
     A checkpoint that a run in progress removes meanwhile is left out, with a warning.
-    Raises `UsageError` if a text cannot be answered, for example because it is too
-    long.
-
-    Yields:
-        dict: `name` ("step 600", "best, step 400" or "model", with the kind of weights
-        if the run has averages) and `answers`. The latter has for each text a list of
-        masks, each with a list of (token, probability).
+    Yields a dict: `name` ("step 600", "best, step 400" or "model", with the kind of
+    weights if the run has averages) and `answers`. The latter has for each text a list
+    of masks, each with a list of (token, probability).
     """
     fill_mask = None
     for name, path in _sources(run):

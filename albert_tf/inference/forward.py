@@ -116,18 +116,12 @@ def compile_encoder(
     compute: Callable[[Mapping], Any],
     ranks: Mapping[str, int] | Iterable[str],
 ) -> Forward:
-    """Compiles a function that calls a model, with the fastest available encoder.
+    """Compiles a function from int32 tensors to tensors, with the fastest encoder.
 
     Eager execution keeps every layer's hidden states and attention maps until the call
-    returns. A graph frees a tensor after its last use and skips unused outputs.
-
-    Args:
-        compute: callable. From a dict of int32 tensors to tensors.
-        ranks: mapping. Keys of the dict, and the ranks of the tensors; or the keys of
-            matrices.
-
-    Returns:
-        callable. The same function, from a dict of arrays to arrays.
+    returns. A graph frees a tensor after its last use and skips unused outputs. `ranks`
+    are the tensors' by name, or the names of matrices. The result is from arrays to
+    arrays.
     """
     import keras
 

@@ -238,11 +238,7 @@ def _rounded(values: np.ndarray) -> list:
 
 
 def transitions(states: np.ndarray) -> np.ndarray:
-    """Compares the input and the output of each layer, of states `[L + 1, T, D]`.
-
-    Returns:
-        float64 `[3, L, T]`: L2 distance, cosine similarity, and the angle in degrees.
-    """
+    """Returns L2 distance, cosine and degrees, `[3, L, T]`, of `[L + 1, T, D]`."""
     before, after = states[:-1], states[1:]
     norm = lambda x: np.linalg.norm(x, axis=-1)  # noqa: E731
     product = np.maximum(norm(before) * norm(after), np.finfo(np.float64).tiny)
@@ -253,9 +249,8 @@ def transitions(states: np.ndarray) -> np.ndarray:
 def principal_plane(states: np.ndarray) -> tuple[np.ndarray, list[float]]:
     """Projects states `[L + 1, T, D]` to their first two principal components.
 
-    Returns:
-        float64 `[L + 1, T, 2]`, and the shares of the variance. The sign of each axis
-        is chosen so that its largest weight is positive.
+    Also returns the shares of the variance. The sign of each axis is chosen so that its
+    largest weight is positive.
     """
     flat = states.reshape(-1, states.shape[-1])
     left, sizes, axes = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)

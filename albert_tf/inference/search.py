@@ -93,15 +93,10 @@ def build_index(
 ) -> Index:
     """Makes the index of a corpus, or finds the one that an earlier run made.
 
-    Raises `UsageError` if the folder holds the index of another model or corpus and
-    `overwrite` is not set, or the vectors belong to others, and `DataError` if the
-    corpus cannot be used, or has two texts of one id.
-
-    Args:
-        work: `EmbedWork`. How texts become vectors; without its output file.
-        open_corpus: callable. Returns the texts of the corpus.
-        settings: dict. Settings that determine the corpus, ready for JSON.
-        vectors: str. File that `embed` wrote for this corpus, instead of new vectors.
+    `settings` determine the corpus, ready for JSON; `vectors` is a file that `embed`
+    wrote for it. Raises `UsageError` if the folder holds the index of another model or
+    corpus and `overwrite` is not set, or the vectors belong to others, and `DataError`
+    if the corpus cannot be used, or has two texts of one id.
     """
     make_folder(folder)
     model, path = model_digest(work.model, work.layers), os.path.join(folder, _RECORD)

@@ -69,10 +69,7 @@ def choose_attention(
 ) -> str:
     """Returns the form that computes the attention if no one needs the probabilities.
 
-    The device is that of JAX.
-
-    Raises:
-        UsageError: If the backend has no fused form, and the form is `FUSED`.
+    The device is that of JAX. Raises `UsageError` if `FUSED` is not available.
     """
     fused = {"jax": XLA, "torch": TORCH}.get(backend)
     require(
@@ -116,13 +113,12 @@ def kernel_for(dtype: str, head_size: int, length: int | None, packed: bool) -> 
 
 
 def attention_bias(padding_mask=None, pack_ids=None, readers=None):
-    """Returns the bias that is added to the attention scores.
+    """Returns the bias that is added to the scores, for all tokens or readers.
 
     Args:
         padding_mask: `[B, T]` or None. Non-zero where a key may be attended.
         pack_ids: int32 `[B, T]` or None. The example of a packed row that a token
             belongs to (0 is padding). Tokens see only their own example.
-        readers: `Readers` or None. None is all tokens.
 
     Returns:
         float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; for readers

@@ -135,13 +135,10 @@ def linear(x, kernel, bias):
 
 
 def add_deltas(y, x, own, *names):
-    """Adds `x A B + c` of the named kernels, side by side, to their products.
+    """Adds `x A B + c` of the named kernels, side by side, to their products with `x`.
 
-    Args:
-        y: `[B, T, O]`. The products of `x` with the kernels.
-        x: `[B, T, I]`.
-        own: dict. A layer's own `A` `[I, R]`, `B` `[R, P]` and `c` `[P]` by the names
-            of kernels. A kernel that is not in it, next to others, has P = I.
+    `own` holds a layer's `A` `[I, R]`, `B` `[R, P]` and `c` `[P]` by the names of
+    kernels. A kernel that is not in it, next to others, has P = I.
     """
     if not any(name in own for name in names):
         return y

@@ -14,15 +14,9 @@ def pool_texts(x, inputs, mask, pooling: str):
     """Returns the vectors of texts, float32.
 
     The mean and the maximum are over all tokens of a text, special tokens included, as
-    in sentence-transformers' `Pooling`.
-
-    Args:
-        x: `[B, T, D]`. States of the tokens.
-        inputs: dict. With `places` `[U, K]`, where each text starts as an index of the
-            flattened rows, the result is `[U, K, D]`, otherwise `[B, D]`. With
-            `pack_ids`, rows hold several texts.
-        mask: `[B, T]` or None. 1 for real tokens; None if all are.
-        pooling: "mean", "max" or "cls".
+    in sentence-transformers' `Pooling`. With `places` `[U, K]` in the inputs, where
+    each text starts as an index of the flattened rows, the result is `[U, K, D]`,
+    otherwise `[B, D]`. With `pack_ids`, rows hold several texts.
     """
     places = inputs.get(features.PLACES)
     if pooling == "cls":

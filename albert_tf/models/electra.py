@@ -184,14 +184,8 @@ def sample(logits, draws, temperature: float = 1.0, never=None):
     """Draws int32 `[B, P]` from `softmax(logits / temperature)`, without a gradient.
 
     A uniform number picks the token whose interval of the cumulative softmax contains
-    it: the distribution of the original's Gumbel noise, with one number for each
-    prediction instead of `V`.
-
-    Args:
-        logits: float `[B, P, V]`.
-        draws: float32 `[B, P]` in [0, 1).
-        temperature: float. Below 1, probable tokens become more probable.
-        never: int `[B, P]` or None. Tokens that must not be drawn.
+    it: the distribution of the original's Gumbel noise, with one number in [0, 1) for
+    each prediction instead of `V`. Tokens in `never` `[B, P]` are not drawn.
     """
     logits = ops.cast(ops.stop_gradient(logits), "float32") / temperature
     if never is not None:
@@ -208,11 +202,8 @@ def sample(logits, draws, temperature: float = 1.0, never=None):
 def put_in(inputs, drawn):
     """Puts drawn tokens int32 `[B, P]` at the masked positions, which are distinct.
 
-    Drawn tokens of weight 0 are ignored.
-
-    Returns:
-        int32 `[B, T]` each: the ids with the drawn tokens, and 1 where they differ from
-        the original ones.
+    Drawn tokens of weight 0 are ignored. Also returns 1 where ids differ from the
+    original ones.
     """
     ids, positions = inputs[features.TOKEN_IDS], inputs[features.MASK_POSITIONS]
     B, T = ops.shape(ids)

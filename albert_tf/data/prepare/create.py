@@ -67,27 +67,15 @@ def create_pretraining_data(
     runner: str | None = None,
     beam_options: tuple[str, ...] = (),
 ) -> dict:
-    """Writes the record files of a corpus, their indexes and the data card.
+    """Writes the record files of a corpus, their indexes and the data card it returns.
 
-    The files are the same bytes for any number of processes and on any machine. Raises
-    `UsageError` if the output or parts of another run exist, or another process works
-    on them, and `DataError` if the corpus cannot be read or is empty, or the disk is
-    full.
-
-    Args:
-        output_file: str. Prefix of the shards (`out/wiki` gives
-            `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
-            `.tfrecord`, the files themselves, separated by commas.
-        tokenizer: `Tokenizer`, or another with its interface. It is pickled.
-        num_shards: int. Number of training shards; None for one per 128 MiB.
-        num_processes: int. None for one per core.
-        drop_duplicates: bool. Whether to leave out documents whose text was already
-            seen; not with a runner.
-        overwrite: bool. Whether to replace a data set, or the parts of another run.
-        runner: str. Name of a Beam runner, None to use none; see `beam.py`.
-
-    Returns:
-        dict. The card (see `card.py`), also in `dataset.json` next to the shards.
+    The files are the same bytes for any number of processes and on any machine.
+    `output_file` is a prefix of the shards (`out/wiki` gives
+    `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
+    `.tfrecord`, the files themselves, separated by commas. The tokenizer is pickled. By
+    default there is a shard per 128 MiB and a process per core. Raises `UsageError` if
+    the output or parts of another run exist, or another process works on them, and
+    `DataError` if the corpus cannot be read or is empty, or the disk is full.
     """
     if num_processes is None:
         num_processes = os.cpu_count() or 1

@@ -168,10 +168,8 @@ def make_documents(
 ) -> list[Document]:
     """Returns the documents of one block, without empty sentences and documents.
 
-    Args:
-        sentence_splits: int `[sentences + 1]`. Token offsets.
-        document_splits: int `[documents + 1]`. Sentence offsets.
-        wholes: Sequence. Key of the document that each was cut from, if any was cut.
+    Splits are offsets of tokens and of sentences. `wholes` are the keys of the
+    documents that they were cut from, if any was cut.
     """
     documents = []
     for k, key in enumerate(keys):
@@ -189,19 +187,11 @@ def plan_examples(
     repeat: int = 0,
     others: Sequence[Document] = (),
 ) -> tuple[list[Example], Counter]:
-    """Divides the documents of a block into examples.
+    """Divides a block's documents into examples, in order, and counts dropped text.
 
-    Args:
-        documents: Sequence. In the order of their text in the flat array, with the
-            separators of the policy (see `separate`).
-        word_starts: bool `[tokens]`. Positions of the flat array that may be split.
-        repeat: int. Index of the pass, below `dupe_factor`.
-        others: Sequence. More documents for B if `documents` are pieces of one.
-
-    Returns:
-        The examples in document order, and counts of dropped text:
-        "tokens_truncated" and "tokens_skipped", "examples_truncated",
-        "segments_split" and "segments_skipped", "pairs_without_another_document".
+    The documents are in the order of their text in the flat array, with the separators
+    of the policy (see `separate`), whose positions in `word_starts` may be split.
+    `others` are more documents for B if `documents` are pieces of one.
     """
     counts: Counter = Counter()
     if not documents:

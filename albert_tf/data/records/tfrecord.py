@@ -205,11 +205,7 @@ def _describes(path: str, offsets: np.ndarray, size: int) -> bool:
 
 
 def scan(path: str, size: int) -> np.ndarray:
-    """Returns the offset of each record by walking over the length headers.
-
-    Raises:
-        DataError: If the walk fails; the message names the record and its byte offset.
-    """
+    """Returns the offset of each record by walking over the length headers."""
     at, offsets = 0, []
     with files.reading(path) as file:
         while at < size:
@@ -294,13 +290,9 @@ def serialize_batch(
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]],
     widths: Mapping[str, int] | None = None,
 ) -> list[bytes]:
-    """Serializes many examples.
+    """Serializes examples with float or integer values, padded with zeros to `widths`.
 
-    Args:
-        columns: dict. Feature name -> (values of all rows, length of each row). Float
-            arrays become float lists, integer arrays int64 lists.
-        widths: dict. Feature name -> number of values that each row is padded to with
-            zeros.
+    A column has the values of all rows and the length of each row.
     """
     names = sorted(columns)
     packed, kinds = [], []

@@ -39,7 +39,7 @@ def create_strategy(
     """Creates the `tf.distribute` strategy of a run.
 
     Call it before anything else in TensorFlow: several CPU devices and the connections
-    between workers can only be set up before the first operation. `PretrainSettings`
+    between workers can only be set up before the first operation. `TrainingSettings`
     describes the arguments; `worker_timeout` is in seconds, 0 for no limit. Raises
     `UsageError` if the devices do not exist, or are a pod that is not allowed, and
     `DataError` if no TPU answers, or a worker does not.

@@ -240,11 +240,9 @@ def _check_class(path: str, local: str) -> None:
         _OURS + row.keras_class.rpartition(".")[2]
         for row in (*all_rows(), *PAIRS.values())
     }
-    if name not in ours:
-        raise DataError(
-            f"{path}: may contain code; only models of albert_tf are read from "
-            f"{KERAS_ENDING} files, received {name}"
-        )
+    need = f"{path}: may contain code; only models of albert_tf are read from "
+    need += f"{KERAS_ENDING} files, received {name}"
+    require(name in ours, need, error=DataError)
 
 
 def find_run(path: str) -> tuple[str, str | None] | None:

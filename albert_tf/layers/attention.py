@@ -42,10 +42,8 @@ def attention_form(form: str) -> contextlib.AbstractContextManager[None]:
             kernel, XLA computes with them. If the probabilities are needed, or dropout
             is applied to them, `MATMUL` is used under every form.
     """
-    require(
-        form in (AUTO, MATMUL, FUSED),
-        f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}",
-    )
+    need = f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}"
+    require(form in (AUTO, MATMUL, FUSED), need)
     return within(_FORM, form)
 
 
@@ -72,10 +70,8 @@ def choose_attention(
     The device is that of JAX. Raises `UsageError` if `FUSED` is not available.
     """
     fused = {"jax": XLA, "torch": TORCH}.get(backend)
-    require(
-        fused or form != FUSED,
-        f"attention_form={form!r}: {backend} has no fused attention",
-    )
+    need = f"attention_form={form!r}: {backend} has no fused attention"
+    require(fused or form != FUSED, need)
     if form == MATMUL or fused is None:
         return MATMUL
     # Requirements of cuDNN's kernel: heads up to 128 on every generation since Ampere.

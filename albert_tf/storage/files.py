@@ -176,10 +176,8 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
         content = from_json(text)
     except ValueError as e:
         raise DataError(f"{path}: not JSON: {e}") from None
-    if not isinstance(content, dict):
-        raise DataError(
-            f"{path}: expected a JSON object, received {type(content).__name__}"
-        )
+    need = f"{path}: expected a JSON object, received {type(content).__name__}"
+    require(isinstance(content, dict), need, error=DataError)
     return content
 
 

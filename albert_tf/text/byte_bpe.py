@@ -313,12 +313,10 @@ def _graph_tables(tokenizer) -> dict:
         ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
     ):
         unsupported.append("merges that use results of later merges")
-    require(
-        not unsupported,
-        "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
-        f"train_tokenizer's, received one with {', '.join(unsupported)}; tokenize with "
-        "encode_batch instead and pass token ids to the model",
-    )
+    need = "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
+    need += f"train_tokenizer's, received one with {', '.join(unsupported)}; tokenize "
+    need += "with encode_batch instead and pass token ids to the model"
+    require(not unsupported, need)
     return {
         "byte_ids": [vocabulary[symbol] for symbol in alphabet],
         "merges": [

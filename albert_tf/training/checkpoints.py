@@ -206,12 +206,10 @@ class TrainingCheckpoints:
                     ) from e
                 removed.append(freed)
         if removed:
+            text = "%s: the disk is full; for the checkpoint of step %d, older ones "
+            text += "were removed: %s"
             logging.warning(
-                "%s: the disk is full; for the checkpoint of step %d, older ones were "
-                "removed: %s",
-                self.folder,
-                step,
-                ", ".join(f"step {n}" for n in removed),
+                text, self.folder, step, ", ".join(f"step {n}" for n in removed)
             )
 
     def _make_room(self, error: Exception) -> int | None:

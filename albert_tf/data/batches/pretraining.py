@@ -139,11 +139,9 @@ class PretrainingData:
         )
         self.keeps_masks = reader.is_static
         self.warning = "" if reader.is_static else config.shortfall(max_seq_length)
-        require(
-            not (self.keeps_masks and packing),
-            f"{reader.records.paths[0]}: already contains masks; packing needs records "
-            "made with --masking=dynamic",
-        )
+        need = f"{reader.records.paths[0]}: already contains masks; packing needs "
+        need += "records made with --masking=dynamic"
+        require(not (self.keeps_masks and packing), need)
         self.records = reader.records
         self._reader = reader
         self._config = config

@@ -42,11 +42,9 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
         for name, text in differences(old, config).items()
         if name not in GROWABLE or name in DEPTH_FIELDS and not is_new(name, old)
     }
-    if others:
-        raise UsageError(
-            f"{checkpoint.path}: cannot grow into another size, has "
-            f"{'; '.join(others.values())}"
-        )
+    need = f"{checkpoint.path}: cannot grow into another size, has "
+    need += f"{'; '.join(others.values())}"
+    require(not others, need)
     layers = config.num_hidden_layers
     has = f"{checkpoint.path}: has num_hidden_layers={old.num_hidden_layers}"
     require(layers >= old.num_hidden_layers, f"{has}, and can only grow", layers)

@@ -206,11 +206,9 @@ def load_tokenizer_as(kind: type[Tokenizer], path: str | os.PathLike) -> Tokeniz
     Raises `DataError` if it is missing or of another class.
     """
     tokenizer = load_tokenizer(path)
-    if not isinstance(tokenizer, kind):
-        raise DataError(
-            f"{os.fspath(path)}: expected a tokenizer of the class {kind.__name__}, "
-            f"received {type(tokenizer).__name__}"
-        )
+    need = f"{os.fspath(path)}: expected a tokenizer of the class {kind.__name__}, "
+    need += f"received {type(tokenizer).__name__}"
+    require(isinstance(tokenizer, kind), need, error=DataError)
     return tokenizer
 
 

@@ -315,11 +315,9 @@ def _add(report: Report, column: str, first: dict, second: dict) -> None:
         difference = float(np.abs(value - second[name]).max(initial=0.0))
         report.outputs.setdefault(name, {})[column] = difference
         largest = max(1.0, float(np.abs(value).max(initial=0.0)))
-        if not difference <= TOLERANCE * largest:
-            raise DataError(
-                f"{report.source}: {name} differs by {difference:.2e} "
-                f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
-            )
+        need = f"{report.source}: {name} differs by {difference:.2e} "
+        need += f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
+        require(difference <= TOLERANCE * largest, need, error=DataError)
 
 
 class Peer(NamedTuple):

@@ -10,10 +10,10 @@ import statistics
 import time
 from typing import Any
 
-from albert_tf import facts
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, require
 from albert_tf.layers.depth import LOOP, LOOP_REMAT, UNROLLED
+from albert_tf.planning import facts
 from benchmarks import step_speed
 from benchmarks.cases import Case
 from benchmarks.contestants import Contestant

@@ -204,21 +204,25 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates one variable and its slots."""
+        """Updates one variable and its slots.
+
+        Args:
+            gradient: tensor of the variable's shape.
+            variable: a variable that the optimizer was built with.
+            learning_rate: dict. The scalars of `_step_scalars`.
+        """
         index = self._get_variable_index(variable)
-        rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
-        betas, taken = (self.beta_1, self.beta_2), True
         if self.loss_scale:
-            # A skipped step writes the old values back, which needs no condition
-            # to wait for, and is allowed under every strategy.
-            taken = ops.isfinite(rate)
-            gradient, rate = (ops.where(taken, x, 0.0) for x in (gradient, rate))
-            betas = [ops.where(taken, beta, 1.0) for beta in betas]
+            gradient = ops.where(learning_rate["taken"], gradient, 0.0)
+        scalars = {k: ops.cast(v, variable.dtype) for k, v in learning_rate.items()}
         if self._rates[index] != 1:
-            rate = rate * self._rates[index]
-        self._update(gradient, variable, rate, index, betas)
-        self._update_average(variable, index, taken)
+            scalars["rate"] = scalars["rate"] * self._rates[index]
+        self._update(gradient, variable, index, scalars)
+        if self.ema_decay:  # of the variable that was just updated
+            average = self._averages[index]
+            change = scalars["average_share"] * (variable - average)
+            self.assign(average, average + change)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -233,54 +237,61 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "learning_rate_multipliers": dict(self._rate_patterns),
         }
 
-    def _update(self, gradient, variable, rate, index: int, betas) -> None:
-        """Updates one variable and its moments, which are first multiplied by betas."""
+    def _step_scalars(self) -> dict[str, Any]:
+        """Returns the scalars of a step that all variables share.
+
+        Keras passes them to `update_step` in place of the learning rate. Computed for
+        every variable, they were a tenth of a step's operations.
+        """
+        scalars = {"rate": ops.convert_to_tensor(self.learning_rate)}
+        updates = ops.cast(self.iterations, "float32") + 1.0  # including this one
+        if self.loss_scale:
+            skipped = ops.cast(self.loss_scale.skipped_steps.value, "float32")
+            updates = updates - skipped
+        # 1 - decay ** updates, without cancellation
+        start = lambda decay, t: -ops.expm1(t * math.log(decay))  # noqa: E731
+        if self.bias_correction:
+            t = ops.maximum(updates, 1.0)
+            first, second = (
+                start(beta, t) if beta else ops.ones(())
+                for beta in (self.beta_1, self.beta_2)
+            )
+            scalars["rate_correction"] = ops.sqrt(second) / first
+        if self.ema_decay:
+            # The first update replaces the whole average.
+            share = (1.0 - self.ema_decay) / start(self.ema_decay, updates)
+            scalars["average_share"] = ops.minimum(share, 1.0)
+        if not self.loss_scale:
+            return scalars
+        # A skipped step writes the old values back, which needs no condition to wait
+        # for, and is allowed under every strategy.
+        taken = ops.isfinite(self.last_global_norm.value)
+        for name in scalars:
+            scalars[name] = ops.where(taken, scalars[name], 0.0)
+        for name in ("beta_1", "beta_2"):
+            scalars[name] = ops.where(taken, getattr(self, name), 1.0)
+        return {**scalars, "taken": taken}
+
+    def _update(self, gradient, variable, index: int, scalars) -> None:
+        """Updates one variable and its moments."""
         m, v = self._m[index], self._v[index]
-        next_m = betas[0] * m + (1.0 - self.beta_1) * gradient
-        next_v = betas[1] * v + (1.0 - self.beta_2) * ops.square(gradient)
+        beta_1 = scalars.get("beta_1", self.beta_1)
+        beta_2 = scalars.get("beta_2", self.beta_2)
+        next_m = beta_1 * m + (1.0 - self.beta_1) * gradient
+        next_v = beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         update = next_m / (ops.sqrt(next_v) + self.epsilon)
         if self.bias_correction:
-            update = update * ops.cast(self._correction(), update.dtype)
+            update = update * scalars["rate_correction"]
         if self.weight_decay_rate and index in self._decay_flags:
             update = update + self.weight_decay_rate * variable
         update = self._scaled_update(update, variable)
         self.assign(m, next_m)
         self.assign(v, next_v)
-        self.assign_sub(variable, rate * update)
-
-    def _num_updates(self):
-        """Returns the number of updates made, including this one."""
-        updates = ops.cast(self.iterations, "float32") + 1.0
-        if self.loss_scale:
-            updates -= ops.cast(self.loss_scale.skipped_steps.value, "float32")
-        return updates
-
-    def _correction(self):
-        """Returns the factor that compensates for moments that started at zero."""
-        updates = ops.maximum(self._num_updates(), 1.0)
-        first, second = (
-            # 1 - beta ** updates, without cancellation
-            -ops.expm1(updates * math.log(beta)) if beta else ops.ones(())
-            for beta in (self.beta_1, self.beta_2)
-        )
-        return ops.sqrt(second) / first
+        self.assign_sub(variable, scalars["rate"] * update)
 
     def _scaled_update(self, update, variable):
         """Returns the update before it is multiplied by the learning rate."""
         return update
-
-    def _update_average(self, variable, index: int, taken) -> None:
-        """Moves the average of a variable, which was just updated, towards it."""
-        if not self.ema_decay:
-            return
-        # 1 - decay ** updates, without cancellation; the first update replaces all.
-        total = -ops.expm1(self._num_updates() * math.log(self.ema_decay))
-        share = ops.minimum((1.0 - self.ema_decay) / total, 1.0)
-        average = self._averages[index]
-        share = ops.cast(share, average.dtype)
-        if self.loss_scale:
-            share = ops.where(taken, share, 0.0)
-        self.assign(average, average + share * (variable - average))
 
     def _multiplier_of(self, variable) -> float:
         path = canonical_path(variable)
@@ -301,18 +312,14 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         pairs = list(zip(grads, trainable_variables, strict=True))
         if self.sum_over_replicas and keras.backend.backend() == "tensorflow":
             pairs = super()._all_reduce_sum_gradients(pairs)
-        grads, rate = [gradient for gradient, _ in pairs], self.learning_rate
+        grads = [gradient for gradient, _ in pairs]
         if self.loss_scale:
             grads = self.loss_scale.unscale(grads)
         if self.clip_norm or self.loss_scale:
             grads = self._clip_by_global_norm(grads)
         if self.loss_scale:
-            finite = ops.isfinite(self.last_global_norm.value)
-            self.loss_scale.update(finite)
-            # Keras passes nothing else to the updates: NaN means a skipped step.
-            rate = ops.convert_to_tensor(rate)
-            rate = ops.where(finite, rate, math.nan)
-        self._backend_update_step(grads, trainable_variables, rate)
+            self.loss_scale.update(ops.isfinite(self.last_global_norm.value))
+        self._backend_update_step(grads, trainable_variables, self._step_scalars())
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         # Keras calls this after the clipping, when the gradients are already summed.
@@ -389,16 +396,18 @@ class AdamW(AdamStyleOptimizer):
     excluded from decay by default, and the order of a step (see the module).
     """
 
-    def _update(self, gradient, variable, rate, index: int, betas) -> None:
+    def _update(self, gradient, variable, index: int, scalars) -> None:
         has_kernel = keras.backend.backend() == "tensorflow" and not self.loss_scale
         if not has_kernel or variable.dtype != "float32":
-            super()._update(gradient, variable, rate, index, betas)
+            super()._update(gradient, variable, index, scalars)
             return
         from albert_tf.kernels.adam import apply_adam
 
+        rate, m, v = scalars["rate"], self._m[index], self._v[index]
         if self.weight_decay_rate and index in self._decay_flags:
             self.assign_sub(variable, rate * self.weight_decay_rate * variable)
-        m, v = self._m[index], self._v[index]
         if self.bias_correction:
-            rate = rate * ops.cast(self._correction(), rate.dtype)
-        apply_adam(variable, m, v, gradient, rate, *betas, self.epsilon)
+            rate = rate * scalars["rate_correction"]
+        apply_adam(
+            variable, m, v, gradient, rate, self.beta_1, self.beta_2, self.epsilon
+        )

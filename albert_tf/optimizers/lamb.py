@@ -81,17 +81,17 @@ class Lamb(AdamStyleOptimizer):
         config["exclude_from_layer_adaptation"] = list(self._adaptation_exclusions)
         return config
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
+    def _backend_update_step(self, grads, trainable_variables, scalars) -> None:
         self._step.ratios.clear()
-        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        super()._backend_update_step(grads, trainable_variables, scalars)
         ratios = self._step.ratios
         if ratios:
             order = sorted(self._adaptation_flags)
             zero = ops.zeros((), "float32")
             stack = ops.stack([ratios.get(index, zero) for index in order])
             if self.loss_scale:  # ratios of a skipped step are meaningless
-                taken = ops.isfinite(learning_rate)
-                stack = ops.where(taken, stack, self.last_trust_ratios.value)
+                kept = self.last_trust_ratios.value
+                stack = ops.where(scalars["taken"], stack, kept)
             self.last_trust_ratios.assign(stack)
 
     def _scaled_update(self, update, variable):
@@ -101,8 +101,8 @@ class Lamb(AdamStyleOptimizer):
         update_norm = ops.sqrt(ops.sum(ops.square(update)))
         both = ops.logical_and(weight_norm > 0, update_norm > 0)
         # The inner `where` keeps 0/0 out of the branch that is not taken.
-        ratio = weight_norm / ops.where(both, update_norm, ops.ones_like(update_norm))
-        ratio = ops.where(both, ratio, ops.ones_like(ratio))
+        ratio = weight_norm / ops.where(both, update_norm, 1.0)
+        ratio = ops.where(both, ratio, 1.0)
         index = self._get_variable_index(variable)
         self._step.ratios[index] = ops.cast(ratio, "float32")
         return ratio * update

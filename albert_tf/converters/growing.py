@@ -42,9 +42,11 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
         for name, text in differences(old, config).items()
         if name not in GROWABLE or name in DEPTH_FIELDS and not is_new(name, old)
     }
-    need = f"{checkpoint.path}: cannot grow into another size, has "
-    need += f"{'; '.join(others.values())}"
-    require(not others, need)
+    if others:
+        raise UsageError(
+            f"{checkpoint.path}: cannot grow into another size, has "
+            f"{'; '.join(others.values())}"
+        )
     layers = config.num_hidden_layers
     has = f"{checkpoint.path}: has num_hidden_layers={old.num_hidden_layers}"
     require(layers >= old.num_hidden_layers, f"{has}, and can only grow", layers)

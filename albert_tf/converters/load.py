@@ -206,9 +206,11 @@ def load_tokenizer_as(kind: type[Tokenizer], path: str | os.PathLike) -> Tokeniz
     Raises `DataError` if it is missing or of another class.
     """
     tokenizer = load_tokenizer(path)
-    need = f"{os.fspath(path)}: expected a tokenizer of the class {kind.__name__}, "
-    need += f"received {type(tokenizer).__name__}"
-    require(isinstance(tokenizer, kind), need, error=DataError)
+    if not isinstance(tokenizer, kind):
+        raise DataError(
+            f"{os.fspath(path)}: expected a tokenizer of the class {kind.__name__}, "
+            f"received {type(tokenizer).__name__}"
+        )
     return tokenizer
 
 

@@ -315,9 +315,11 @@ def _add(report: Report, column: str, first: dict, second: dict) -> None:
         difference = float(np.abs(value - second[name]).max(initial=0.0))
         report.outputs.setdefault(name, {})[column] = difference
         largest = max(1.0, float(np.abs(value).max(initial=0.0)))
-        need = f"{report.source}: {name} differs by {difference:.2e} "
-        need += f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
-        require(difference <= TOLERANCE * largest, need, error=DataError)
+        if not difference <= TOLERANCE * largest:
+            raise DataError(
+                f"{report.source}: {name} differs by {difference:.2e} "
+                f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
+            )
 
 
 class Peer(NamedTuple):

@@ -41,9 +41,11 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
     tensors = {}
     for name in file.keys():  # noqa: SIM118  (not a dict)
         part = file.get_slice(name)
-        need = f"{path}: tensor {name[:200]!r}: dtype {part.get_dtype()!r} is not "
-        need += "supported"
-        require(part.get_dtype() in _DTYPES, need, error=DataError)
+        if part.get_dtype() not in _DTYPES:
+            raise DataError(
+                f"{path}: tensor {name[:200]!r}: dtype {part.get_dtype()!r} is not "
+                "supported"
+            )
         shape = tuple(part.get_shape())
         expected = f"{path}: tensor {name[:200]!r}: must have at most {_MOST_AXES} axes"
         require(len(shape) <= _MOST_AXES, expected, len(shape), error=DataError)

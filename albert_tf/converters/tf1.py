@@ -237,9 +237,11 @@ def _find_prefix(folder: str) -> str:
     if len(names) > 1:
         best = [PREFIX] if PREFIX in names else []
         names = _latest(folder, names) or best or names
-    need = f"{folder}: holds {len(names)} checkpoints ({', '.join(names[:3])}…); name "
-    need += "one by its path without .index"
-    require(len(names) <= 1, need, error=DataError)
+    if len(names) > 1:
+        raise DataError(
+            f"{folder}: holds {len(names)} checkpoints ({', '.join(names[:3])}…); name "
+            "one by its path without .index"
+        )
     return files.join(folder, names[0])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.errors import DataError, require, without_graph_names
+from albert_tf.errors import DataError, without_graph_names
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files, streams
 from albert_tf.storage.streams import find_checkpoints
@@ -301,14 +301,18 @@ class TrainingCheckpoints:
                     f"{path}: must be a checkpoint of this model and optimizer: "
                     f"{reason_of(e)[:200]}"
                 ) from None
-            need = f"{path}: was trained with --seed={int(self._seed.numpy())}, "
-            need += f"received --seed={seed}"
-            require(int(self._seed.numpy()) == seed, need, error=DataError)
+            if int(self._seed.numpy()) != seed:
+                raise DataError(
+                    f"{path}: was trained with --seed={int(self._seed.numpy())}, "
+                    f"received --seed={seed}"
+                )
             self.intact_step = step
             return step
-        need = f"{os.fspath(folder)}: every checkpoint is damaged; another "
-        need += "--output_dir begins anew"
-        require(not checkpoints, need, error=DataError)
+        if checkpoints:
+            raise DataError(
+                f"{os.fspath(folder)}: every checkpoint is damaged; another "
+                "--output_dir begins anew"
+            )
         return None
 
     def _restore(self, path: str) -> None:

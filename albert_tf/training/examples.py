@@ -191,10 +191,12 @@ def _check_left(train: Any, remaining: Sequence[int], share: float) -> None:
     labels = list(map(label_key, train.labels))
     left = {labels[i] for i in remaining}
     for label, count in collections.Counter(labels).items():
-        need = f"{train.path}: dev_fraction={share} needs at least 2 examples of each "
-        need += f"label, and one of them left to train on, received {count} of "
-        need += f"{label!r}{_NO_SPLIT}"
-        require(count >= 2 and label in left, need, error=DataError)
+        if count < 2 or label not in left:
+            raise DataError(
+                f"{train.path}: dev_fraction={share} needs at least 2 examples of each "
+                f"label, and one of them left to train on, received {count} of "
+                f"{label!r}{_NO_SPLIT}"
+            )
 
 
 def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]:

@@ -252,9 +252,11 @@ class ExampleReader:
                 )
             for name, expected in shards.items():
                 number = counts.get(os.path.join(folder, name), expected)
-                need = f"{os.path.join(folder, name)}: contains {number} records, but "
-                need += f"{path} lists {expected}: the file or its index is damaged"
-                require(number == expected, need, error=DataError)
+                if number != expected:
+                    raise DataError(
+                        f"{os.path.join(folder, name)}: contains {number} records, "
+                        f"but {path} lists {expected}: the file or its index is damaged"
+                    )
 
 
 def _is_framed(payload: bytes) -> bool:

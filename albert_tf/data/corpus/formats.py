@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError
 from albert_tf.tables import tfds_source, typed_rows
 from albert_tf.tables.cells import CellReader
 from albert_tf.tables.columns import BadRows, did_you_mean, find_column
@@ -64,8 +64,10 @@ def detect_format(path: str) -> str:
     if sample.startswith(b"PAR1"):
         return "parquet"
     for start, name in _COMPRESSED.items():
-        need = f"{path}: is compressed with {name}; only gzip is supported, unpack it"
-        require(not sample.startswith(start), need, error=DataError)
+        if sample.startswith(start):
+            raise DataError(
+                f"{path}: is compressed with {name}; only gzip is supported, unpack it"
+            )
     text = sample.decode("utf-8-sig", errors="ignore").lstrip()
     if text.startswith("<doc "):
         return "wikiextractor"

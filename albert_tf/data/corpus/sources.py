@@ -100,9 +100,11 @@ def _read_list(parts: list[str], has_temperature: bool) -> dict[str, NamedSource
         path, weight = _split_weight(path)
         if weight is None and not has_temperature:
             continue  # a path may contain "="
-        need = f"--input_file: source {name!r} is named twice; a TOML file may list "
-        need += "several inputs of a source"
-        require(name not in sources, need)
+        if name in sources:
+            raise UsageError(
+                f"--input_file: source {name!r} is named twice; a TOML file may list "
+                "several inputs of a source"
+            )
         sources[name] = NamedSource((path,), weight)
     if 0 < len(sources) < len(parts):
         named = [f"{name}={source.inputs[0]}" for name, source in sources.items()]

@@ -139,11 +139,14 @@ def create_pretraining_data(
 def _plan_mixture(corpus, config, summary, paths) -> Mixture:
     """Plans the records to write; raises `DataError` if there are none."""
     counts = summary.counts
-    need = "input_file: contains no training example: "
-    need += f"{count_of(counts['documents'], 'document')} with "
-    need += f"{count_of(counts['tokens'], 'token')} (eval_fraction "
-    need += f"{config.eval_fraction}; skipped or cut: {list_counts(+corpus.counts)})"
-    require(summary.splits["train"]["examples"], need, error=DataError)
+    if not summary.splits["train"]["examples"]:
+        raise DataError(
+            "input_file: contains no training example: "
+            f"{count_of(counts['documents'], 'document')} with "
+            f"{count_of(counts['tokens'], 'token')} (eval_fraction "
+            f"{config.eval_fraction}; skipped or cut: "
+            f"{list_counts(+corpus.counts)})"
+        )
     for split, total in summary.splits.items():
         if lonely := total["pairs_without_another_document"]:
             message = (

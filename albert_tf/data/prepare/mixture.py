@@ -32,7 +32,7 @@ import numpy as np
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking import keyed_random
 from albert_tf.data.masking.keyed_random import KeyedRandom
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError
 
 
 class Piece(NamedTuple):
@@ -105,9 +105,11 @@ def plan_mixture(
     quotas = {name: share * sum(tokens.values()) for name, share in shares.items()}
     mixed, used = _mix(by_split["train"], quotas, read_lengths, seed)
     for name, group in used.items():
-        need = f"input_file: source {name!r} is too small a share, {shares[name]:g}, "
-        need += f"to get one of the {mixed.records:,} training examples"
-        require(group.records, need, error=DataError)
+        if not group.records:
+            raise DataError(
+                f"input_file: source {name!r} is too small a share, {shares[name]:g}, "
+                f"to get one of the {mixed.records:,} training examples"
+            )
     groups = {"train": [mixed], "eval": list(by_split["eval"].values())}
     text = summary.text_of_sources
     sources = {}

@@ -20,7 +20,7 @@ from typing import IO
 
 from absl import logging
 
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError
 from albert_tf.storage import files
 
 # A process may open about a thousand files; the others remain for its other parts.
@@ -98,10 +98,12 @@ class OpenFiles:
         folder, first = tempfile.gettempdir(), self._paths[numbers[0]]
         total = sum(self._sizes[number] for number in numbers)
         free = shutil.disk_usage(folder).free
-        need = f"{first} and the files read with it: copies need {total:,} bytes in "
-        need += f"{folder}, where {free:,} are free; set the environment variable "
-        need += "TMPDIR to a folder with more room"
-        require(total <= free, need, error=DataError)
+        if total > free:
+            raise DataError(
+                f"{first} and the files read with it: copies need {total:,} bytes in "
+                f"{folder}, where {free:,} are free; set the environment variable "
+                "TMPDIR to a folder with more room"
+            )
         text = "copying %d record files (%.1f MB) to %s, %s first"
         logging.info(text, len(numbers), total / 1e6, folder, first)
         if self._copies is None:

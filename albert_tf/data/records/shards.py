@@ -30,9 +30,11 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
         if not matches:
             matches = of_prefix(part)
             check_complete(matches)
-        need = f"{part}: no record file matches; give the --output_file of "
-        need += "create_pretraining_data, or the files"
-        require(matches, need, error=DataError)
+        if not matches:
+            raise DataError(
+                f"{part}: no record file matches; give the --output_file of "
+                "create_pretraining_data, or the files"
+            )
         paths.extend(path for path in matches if not path.endswith(".idx"))
     if not paths:
         raise DataError(f"{pattern!r}: no record file matches")
@@ -74,10 +76,12 @@ def check_complete(paths: Iterable[str]) -> None:
         totals = totals_of.setdefault(name["prefix"], {})
         totals.setdefault(int(name["total"]), set()).add(int(name["number"]))
     for prefix, totals in totals_of.items():
-        need = f"{prefix}: shards of several data sets, with "
-        need += f"{' and '.join(map(str, sorted(totals)))} shards; remove those of the "
-        need += "old one"
-        require(len(totals) <= 1, need, error=DataError)
+        if len(totals) > 1:
+            raise DataError(
+                f"{prefix}: shards of several data sets, with "
+                f"{' and '.join(map(str, sorted(totals)))} shards; remove those of the "
+                "old one"
+            )
         for total, numbers in totals.items():
             if missing := sorted(set(range(total)) - numbers):
                 raise DataError(

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, UsageError
 
 _SECTION = re.compile(r"^Attributes:\n((?: {4}.*(?:\n|$))*)", re.M)
 _ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.M)
@@ -140,9 +140,11 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
         values = module.get_config()
     except Exception as e:
         raise DataError(f"--config={path}: {type(e).__name__}: {e}") from None
-    need = f"--config={path}: get_config() must return a dict, received "
-    need += f"{type(values).__name__}"
-    require(isinstance(values, dict), need, error=DataError)
+    if not isinstance(values, dict):
+        raise DataError(
+            f"--config={path}: get_config() must return a dict, received "
+            f"{type(values).__name__}"
+        )
     try:
         return checked(values, settings)
     except DataError as e:

@@ -11,7 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.unfolding import UNSHARED, notes_on, unfold
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.heads import FINE_TUNED, Head, find
 
 NAME = "electra"
@@ -37,9 +37,11 @@ def rewrite(checkpoint: Checkpoint, is_chosen: bool = False) -> Checkpoint:
     new = old.replace(family=NAME, **UNSHARED)
     row, notes = find(checkpoint.head), []
     if reason := _why_lost(row, old, new):
-        need = f"{NAME}: cannot keep the head {row.name}, {reason}; --head=none writes "
-        need += "the encoder alone"
-        require(not is_chosen and row.answers not in FINE_TUNED, need)
+        if is_chosen or row.answers in FINE_TUNED:
+            raise UsageError(
+                f"{NAME}: cannot keep the head {row.name}, {reason}; --head=none "
+                "writes the encoder alone"
+            )
         notes.append(f"{NAME}: the head {row.name} is left out, {reason}")
         row = find(None)
     tensors = {

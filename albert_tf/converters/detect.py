@@ -150,8 +150,10 @@ def format_of(path: str | os.PathLike) -> str:
     kinds = [k for k, module in FORMATS.items() if module.matches(path, names, config)]
     if len(kinds) == 1:
         return kinds[0]
-    need = f"{path}: holds several formats ({', '.join(kinds)}); specify one of them"
-    require(not kinds, need, error=DataError)
+    if kinds:
+        raise DataError(
+            f"{path}: holds several formats ({', '.join(kinds)}); specify one of them"
+        )
     raise DataError(
         f"{path}: none of its files is of a known format ({', '.join(FORMATS)})"
     )

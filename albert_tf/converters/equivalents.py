@@ -8,7 +8,7 @@ import numpy as np
 from albert_tf.config import DEPTH_FIELDS, AlbertConfig
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import DENSE, PROJECTION
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import UsageError
 
 
 def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
@@ -27,9 +27,11 @@ def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
         raise UsageError(f"{format} cannot express sharing={config.sharing!r}")
     table = config.layer_table()
     config = config.replace(group_rule=rule)
-    need = f"{format} would give some of {config.num_hidden_layers} layers another of "
-    need += f"{config.num_hidden_groups} groups"
-    require(config.layer_table() == table, need)
+    if config.layer_table() != table:
+        raise UsageError(
+            f"{format} would give some of {config.num_hidden_layers} layers another "
+            f"of {config.num_hidden_groups} groups"
+        )
     return config
 
 

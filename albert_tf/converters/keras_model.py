@@ -87,10 +87,11 @@ def _cut(checkpoint: Checkpoint, layers: int, head: str | None) -> Checkpoint:
     """Returns the first layers; raises `UsageError` if the head reads every layer."""
     shorter = first_layers(checkpoint, layers)
     has_exits = head == checkpoint.head and checkpoint.head_options.get("num_exits")
-    need = f"layers: {checkpoint.path} has an exit after every layer, which was "
-    need += f"trained to answer there; use exit=layers:{layers}, received "
-    need += f"layers={layers}"
-    require(shorter is checkpoint or not has_exits, need)
+    require(
+        shorter is checkpoint or not has_exits,
+        f"layers: {checkpoint.path} has an exit after every layer, which was trained "
+        f"to answer there; use exit=layers:{layers}, received layers={layers}",
+    )
     return shorter
 
 

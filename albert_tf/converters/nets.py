@@ -123,9 +123,11 @@ def refuse_generator(checkpoint: Checkpoint) -> None:
     is_one = checkpoint.is_generator or is_there or by_family
     where = f", {homes[0]}" if is_there else ""
     hint = "; of a model without one, convert_checkpoint --head=none writes the encoder"
-    need = f"{checkpoint.path}: is ELECTRA's generator, which is not fine-tuned; give "
-    need += f"the discriminator{where or hint}"
-    require(checkpoint.head != "masked_lm" or not is_one, need)
+    require(
+        checkpoint.head != "masked_lm" or not is_one,
+        f"{checkpoint.path}: is ELECTRA's generator, which is not fine-tuned; give "
+        f"the discriminator{where or hint}",
+    )
 
 
 def _check_generator(
@@ -136,10 +138,12 @@ def _check_generator(
     require(config.vocab_size == V, need, config.vocab_size)
     sizes = [options[name] for name in ("generator_size", "generator_layers")]
     misfits = differences(config, generator_config(main.config, *sizes))
-    need = f"{main.path}: its generator differs from --generator_size={sizes[0]:g} and "
-    need += f"--generator_layers={sizes[1]:g}, has {'; '.join(misfits.values())}; give "
-    need += f"its folder {MODEL} to draw another generator"
-    require(not misfits, need)
+    require(
+        not misfits,
+        f"{main.path}: its generator differs from --generator_size={sizes[0]:g} and "
+        f"--generator_layers={sizes[1]:g}, has {'; '.join(misfits.values())}; give its "
+        f"folder {MODEL} to draw another generator",
+    )
 
 
 def _inside(values: Mapping[str, Any]) -> dict[str, Any]:

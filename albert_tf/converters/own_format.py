@@ -240,9 +240,11 @@ def _check_class(path: str, local: str) -> None:
         _OURS + row.keras_class.rpartition(".")[2]
         for row in (*all_rows(), *PAIRS.values())
     }
-    need = f"{path}: may contain code; only models of albert_tf are read from "
-    need += f"{KERAS_ENDING} files, received {name}"
-    require(name in ours, need, error=DataError)
+    if name not in ours:
+        raise DataError(
+            f"{path}: may contain code; only models of albert_tf are read from "
+            f"{KERAS_ENDING} files, received {name}"
+        )
 
 
 def find_run(path: str) -> tuple[str, str | None] | None:

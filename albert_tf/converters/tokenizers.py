@@ -45,9 +45,11 @@ def write_file(
     `names` maps a class's `file_name` to the format's name. Raises `UsageError` if the
     format cannot store this kind of tokenizer.
     """
-    need = f"{format} stores tokenizers with a file {' or '.join(names)} only, "
-    need += f"received {type(tokenizer).__name__}"
-    require(tokenizer.file_name in names, need)
+    if tokenizer.file_name not in names:
+        raise UsageError(
+            f"{format} stores tokenizers with a file {' or '.join(names)} only, "
+            f"received {type(tokenizer).__name__}"
+        )
     # Readers of the format would take the text of added tokens for words.
     added = [token["content"] for token in tokenizer.added_tokens]
     expected = f"{format} cannot store added tokens; write albert_tf's format"

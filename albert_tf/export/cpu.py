@@ -42,10 +42,14 @@ def check(precision: str, will_run: bool) -> None:
     if not sets:
         logging.warning("%s; cannot tell what this machine has", _NEEDS)
         return
-    need = f"precision: {_NEEDS} to run the warm-up requests, because without AVX-512 "
-    need += "oneDNN may abort the process, received a CPU without AVX-512. Export on "
-    need += "another machine, or without requests (warmup_batch_sizes empty)"
-    require("avx512f" in sets or not will_run, need)
-    text = "%s; this one has neither. On such CPUs the model was 3.7 times slower than "
-    text += "in float32 (AVX-512), or ended the server's process (AVX2)"
-    logging.warning(text, _NEEDS)
+    require(
+        "avx512f" in sets or not will_run,
+        f"precision: {_NEEDS} to run the warm-up requests, because without AVX-512 "
+        "oneDNN may abort the process, received a CPU without AVX-512. Export on "
+        "another machine, or without requests (warmup_batch_sizes empty)",
+    )
+    logging.warning(
+        "%s; this one has neither. On such CPUs the model was 3.7 times slower than in "
+        "float32 (AVX-512), or ended the server's process (AVX2)",
+        _NEEDS,
+    )

@@ -292,9 +292,11 @@ class OpenVino(Runtime):
         )
         chosen = model.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         if quantization == "bfloat16" and chosen != "bf16":
-            text = "bfloat16: this CPU has none, so OpenVINO computes in %s; the loss "
-            text += "and the speed in the manifest are of that"
-            logging.warning(text, chosen)
+            logging.warning(
+                "bfloat16: this CPU has none, so OpenVINO computes in %s; the loss "
+                "and the speed in the manifest are of that",
+                chosen,
+            )
 
         def run(batch):
             return {one.any_name: array for one, array in model(batch).items()}

@@ -167,9 +167,11 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
     if version is not None:
         require(version > 0, "version must be positive", version)
         target = files.join(target, str(version))
-    need = f"{target}: must have neither [ nor \\ in it; TensorFlow would not find the "
-    need += "model there"
-    require(not set(target) & set("[\\"), need)
+    require(
+        not set(target) & set("[\\"),
+        f"{target}: must have neither [ nor \\ in it; TensorFlow would not find the "
+        "model there",
+    )
     folders.check_free(target)
     return target
 

@@ -66,9 +66,11 @@ def tag_labels(
     if labels is None:
         labels = saved.task_of(model, model.head, None).labels
     names = list(labels) or [f"LABEL_{i}" for i in range(model.num_labels)]
-    need = f"labels: expected {model.num_labels} names, as many as the model has "
-    need += f"labels, none of them empty, received {names!r:.200}"
-    require(len(names) == model.num_labels and all(names), need)
+    require(
+        len(names) == model.num_labels and all(names),
+        f"labels: expected {model.num_labels} names, as many as the model has labels, "
+        f"none of them empty, received {names!r:.200}",
+    )
     return names
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.heads import LABELS, answering, problem_type_of
 from albert_tf.inference import predictor
 from albert_tf.models.classifiers import label_names
@@ -121,9 +121,11 @@ class Classifier(predictor.Predictor):
         Raises:
             UsageError: If the model is a regression model.
         """
-        need = "probabilities: expected a classification model, received a regression "
-        need += "model; use scores"
-        require(self.problem_type != REGRESSION, need)
+        if self.problem_type == REGRESSION:
+            raise UsageError(
+                "probabilities: expected a classification model, received a regression "
+                "model; use scores"
+            )
         return self.scores(texts, text_pairs)
 
     def logits(

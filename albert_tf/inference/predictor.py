@@ -146,14 +146,17 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
     for part in find(head).parts:
         has_part = any(name.startswith(f"{part}/") for name in checkpoint.tensors)
         is_other = checkpoint.head == "discriminator" and find(head).has_masked_lm
-        need = f"{checkpoint.path}: is ELECTRA's discriminator, which fills no masks; "
-        need += "give the folder of the generator, or of the run that holds "
-        need += f"{GENERATOR}/"
-        require(has_part or not is_other, need)
+        require(
+            has_part or not is_other,
+            f"{checkpoint.path}: is ELECTRA's discriminator, which fills no masks; "
+            f"give the folder of the generator, or of the run that holds {GENERATOR}/",
+        )
         hint = f"; {TO_VECTORS}" if "text_embedder" in heads else ""
-        need = f"{checkpoint.path}: has no trained {part}, as a model has that was "
-        need += f"fine-tuned; its head is {checkpoint.head or 'none'}{hint}"
-        require(has_part, need)
+        require(
+            has_part,
+            f"{checkpoint.path}: has no trained {part}, as a model has that was "
+            f"fine-tuned; its head is {checkpoint.head or 'none'}{hint}",
+        )
     own = find(checkpoint.head)
     is_other = own.has_classifier and find(head).has_classifier
     is_other = is_other and not checkpoint.has_classifier_of(head)

@@ -144,9 +144,11 @@ def _how_made(
 ) -> dict[str, Any]:
     """Reads the record of a file of vectors, and checks that they fit."""
     beside = formats.record_of(path)
-    need = f"corpus_vectors: {path} has no {os.path.basename(beside)} next to it, "
-    need += "which embed writes: the model of the vectors is unknown"
-    require(files.exists(beside), need)
+    require(
+        files.exists(beside),
+        f"corpus_vectors: {path} has no {os.path.basename(beside)} next to it, which "
+        "embed writes: the model of the vectors is unknown",
+    )
     record = files.read_json(beside)
     for name, value in (("model", model), ("texts", texts)):
         expected = f"corpus_vectors: {path} was made with other {name}"

@@ -3,7 +3,7 @@
 import dataclasses
 
 from albert_tf.environment import num_cores
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.jobs.folder import check_output
 from albert_tf.settings import check_fields, setting
 from albert_tf.storage import files
@@ -42,9 +42,11 @@ class BulkSettings:
     def __post_init__(self):
         check_fields(self)
         require(self.runner or not self.beam_option, "--beam_option requires --runner")
-        need = f"--num_workers={self.num_workers}: not with --runner, whose workers "
-        need += "Beam starts"
-        require(not self.runner or self.num_workers <= 1, need)
+        if self.runner and self.num_workers > 1:
+            raise UsageError(
+                f"--num_workers={self.num_workers}: not with --runner, whose workers "
+                "Beam starts"
+            )
 
     def check_runner(self) -> None:
         """Raises `UsageError` if there is a runner that Beam cannot use."""

@@ -42,8 +42,10 @@ def attention_form(form: str) -> contextlib.AbstractContextManager[None]:
             kernel, XLA computes with them. If the probabilities are needed, or dropout
             is applied to them, `MATMUL` is used under every form.
     """
-    need = f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}"
-    require(form in (AUTO, MATMUL, FUSED), need)
+    require(
+        form in (AUTO, MATMUL, FUSED),
+        f"attention_form={form!r}: must be {AUTO!r}, {MATMUL!r} or {FUSED!r}",
+    )
     return within(_FORM, form)
 
 
@@ -70,8 +72,10 @@ def choose_attention(
     The device is that of JAX. Raises `UsageError` if `FUSED` is not available.
     """
     fused = {"jax": XLA, "torch": TORCH}.get(backend)
-    need = f"attention_form={form!r}: {backend} has no fused attention"
-    require(fused or form != FUSED, need)
+    require(
+        fused or form != FUSED,
+        f"attention_form={form!r}: {backend} has no fused attention",
+    )
     if form == MATMUL or fused is None:
         return MATMUL
     # Requirements of cuDNN's kernel: heads up to 128 on every generation since Ampere.

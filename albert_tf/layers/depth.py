@@ -108,11 +108,13 @@ def check_depth(form: str, config: AlbertConfig) -> None:
     """Raises `UsageError` if a model has no layers that a loop could repeat."""
     repeats = any(one.count > 1 for one in stretches(config.layer_table()))
     norms = "" if config.share_layer_norm else ", share_layer_norm=False"
-    need = f"--depth={form}: needs layers that read the same weights again, which a "
-    need += f"model with sharing={config.sharing!r}, "
-    need += f"num_hidden_layers={config.num_hidden_layers} and "
-    need += f"num_hidden_groups={config.num_hidden_groups}{norms} does not have"
-    require(form == UNROLLED or repeats, need)
+    require(
+        form == UNROLLED or repeats,
+        f"--depth={form}: needs layers that read the same weights again, which a "
+        f"model with sharing={config.sharing!r}, "
+        f"num_hidden_layers={config.num_hidden_layers} and "
+        f"num_hidden_groups={config.num_hidden_groups}{norms} does not have",
+    )
 
 
 def repeat(

@@ -305,12 +305,16 @@ def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list
     not its number of labels.
     """
     num_labels = getattr(model, "num_labels", None)
-    need = f"model must be an AlbertTextClassifier, received {type(model).__name__}"
-    require(num_labels is not None and getattr(model, "reads_pooler", False), need)
+    if num_labels is None or not getattr(model, "reads_pooler", False):
+        raise UsageError(
+            f"model must be an AlbertTextClassifier, received {type(model).__name__}"
+        )
     labels = labels if labels is not None else getattr(model, "labels", None)
     if labels is None:
         return [f"LABEL_{i}" for i in range(num_labels)]
-    need = f"labels: expected {num_labels} names, as many as the model has labels, "
-    need += f"received {len(labels)}"
-    require(len(labels) == num_labels, need)
+    if len(labels) != num_labels:
+        raise UsageError(
+            f"labels: expected {num_labels} names, as many as the model has labels, "
+            f"received {len(labels)}"
+        )
     return [str(label) for label in labels]

@@ -68,9 +68,11 @@ class ExitRule:
                 "exit: entropy needs probabilities that sum to 1, so a single label, "
                 f"received a model for {problem_type}; layers:N is for all"
             )
-        need = "exit: patience compares labels, received a model for regression; "
-        need += "layers:N is for all"
-        require(self.kind != PATIENCE or problem_type != "regression", need)
+        if self.kind == PATIENCE and problem_type == "regression":
+            raise UsageError(
+                "exit: patience compares labels, received a model for regression; "
+                "layers:N is for all"
+            )
         most = num_layers - (self.kind == PATIENCE)
         need = (
             f"exit: {self.kind} must be from 1 to {most} for a model of {num_layers} "

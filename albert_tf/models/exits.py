@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from albert_tf import features
-from albert_tf.errors import require
+from albert_tf.errors import UsageError
 from albert_tf.heads import problem_type_of
 from albert_tf.layers.attention import Readers, attention_bias
 from albert_tf.models.backbone import AlbertBackbone
@@ -57,13 +57,17 @@ class ElasticClassifier:
         rule: ExitRule | str | None = None,
         start: Start | None = None,
     ):
-        need = "exit: only text classifiers have exits, received a "
-        need += f"{type(model).__name__}"
-        require(isinstance(model, AlbertTextClassifier), need)
+        if not isinstance(model, AlbertTextClassifier):
+            raise UsageError(
+                f"exit: only text classifiers have exits, received a "
+                f"{type(model).__name__}"
+            )
         self.num_layers = model.config.num_hidden_layers
-        need = "exit: the model has no exits; train some with finetune --exits=joint "
-        need += "or --exits=frozen"
-        require(model.num_exits or self.num_layers <= 1, need)
+        if not model.num_exits and self.num_layers > 1:
+            raise UsageError(
+                "exit: the model has no exits; train some with finetune --exits=joint "
+                "or --exits=frozen"
+            )
         self.model = model
         self.problem_type = problem_type_of(model)
         self.rule = None if rule is None else ExitRule.parse(rule)

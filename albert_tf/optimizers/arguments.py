@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 
 SCHEDULES = ("original", "linear", "cosine", "trapezoid")
 # Arguments of the original's schedule only, with the values that have no effect.
@@ -54,6 +54,8 @@ def check_schedule_arguments(
     for other, value in only_original.items():
         fits = name == "original" or value == ONLY_ORIGINAL[other]
         require(fits, f"{flags}{other} has no meaning with {schedule}={name}", value)
-    need = f"{flags}num_decay_steps requires {schedule}=trapezoid, received "
-    need += f"{num_decay_steps!r} with {name}"
-    require(name == "trapezoid" or num_decay_steps is None, need)
+    if name != "trapezoid" and num_decay_steps is not None:
+        raise UsageError(
+            f"{flags}num_decay_steps requires {schedule}=trapezoid, received "
+            f"{num_decay_steps!r} with {name}"
+        )

@@ -176,8 +176,10 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
         content = from_json(text)
     except ValueError as e:
         raise DataError(f"{path}: not JSON: {e}") from None
-    need = f"{path}: expected a JSON object, received {type(content).__name__}"
-    require(isinstance(content, dict), need, error=DataError)
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{path}: expected a JSON object, received {type(content).__name__}"
+        )
     return content
 
 

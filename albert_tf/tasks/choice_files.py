@@ -456,9 +456,11 @@ def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[
     if answers is None and not need_answers:
         answers = [None] * len(questions)
     expect(answers, list, "answers")
-    need = f"expected as many options and answers as questions, {len(questions)}, "
-    need += f"received {len(options)} and {len(answers)}"
-    require(len(questions) == len(options) == len(answers), need, error=DataError)
+    if not len(questions) == len(options) == len(answers):
+        raise DataError(
+            f"expected as many options and answers as questions, {len(questions)}, "
+            f"received {len(options)} and {len(answers)}"
+        )
     letters = list(_LETTERS[:_OPTIONS])
     rows = []
     for i, (question, row, answer) in enumerate(

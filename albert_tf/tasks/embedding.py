@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError, require
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import prompts_of
 from albert_tf.tasks import metrics
 from albert_tf.tasks.embedding_files import SCORES, TEXTS, TUPLES, TextTuples, of_table
@@ -243,9 +243,11 @@ def as_embedding(task: Task) -> EmbeddingTask:
     """
     if isinstance(task, EmbeddingTask):
         return task
-    need = f"task: {task.name} has no scores for pairs of texts, which vectors are "
-    need += "compared with; stsb has"
-    require(task.problem_type == REGRESSION and task.has_pairs, need)
+    if task.problem_type != REGRESSION or not task.has_pairs:
+        raise UsageError(
+            f"task: {task.name} has no scores for pairs of texts, which vectors are "
+            "compared with; stsb has"
+        )
     splits = {
         name: ScoredPairs(table=source, highest=_HIGHEST, labelled=source.labelled)
         for name, source in task.splits.items()

@@ -71,9 +71,12 @@ class GlueSource(TableSource):
             return table
         if any(c.isdecimal() for c in first) or not first:
             return table
-        text = "%s: line 1 is a header (its label is %r) and is left out; the released "
-        text += "file has none"
-        logging.warning(text, table.path, first)
+        logging.warning(
+            "%s: line 1 is a header (its label is %r) and is left out; the released "
+            "file has none",
+            table.path,
+            first,
+        )
         rest = table.select(range(1, len(table)))
         skipped = {**table.skipped, "header lines": 1}
         return dataclasses.replace(rest, ids=None, skipped=skipped)

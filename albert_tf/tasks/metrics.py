@@ -140,9 +140,10 @@ def regression_metrics(
 def _arrays(labels, predictions, dtype: str | None = None) -> list[np.ndarray]:
     """Returns labels and predictions as non-empty arrays of one shape."""
     arrays = [np.asarray(x, dtype) for x in (labels, predictions)]
-    need = "labels and predictions: expected as many of one as of the other, at least "
-    need += f"1, received arrays of the shapes {arrays[0].shape} and {arrays[1].shape}"
     require(
-        arrays[0].size and arrays[0].shape == arrays[1].shape, need, error=DataError
+        arrays[0].size and arrays[0].shape == arrays[1].shape,
+        "labels and predictions: expected as many of one as of the other, at least 1, "
+        f"received arrays of the shapes {arrays[0].shape} and {arrays[1].shape}",
+        error=DataError,
     )
     return arrays

@@ -67,9 +67,11 @@ def open_task(
     given = {s: getattr(settings, f"{s}_file", "") for s in _GIVEN}
     given = {split: path for split, path in given.items() if path}
     for split, path in given.items():
-        need = f"{split}_file: expected a file; --data_dir={path} reads a set of "
-        need += "TensorFlow Datasets"
-        require(not is_tfds(path), need)
+        require(
+            not is_tfds(path),
+            f"{split}_file: expected a file; --data_dir={path} reads a set of "
+            "TensorFlow Datasets",
+        )
     if settings.task != TABLE:
         task = registry.find_task(settings.task)
         if getattr(settings, "answer_head", "") == EMBEDDER:
@@ -80,9 +82,11 @@ def open_task(
 
         return task, {s: read(s) for s in given} or _found(task.splits, read)
     is_set, labels = is_tfds(settings.data_dir), settings.labels
-    need = "data_dir: only with a task that has official files; a table is given as "
-    need += "train_file, dev_file and test_file"
-    require(is_set or not settings.data_dir, need)
+    require(
+        is_set or not settings.data_dir,
+        "data_dir: only with a task that has official files; a table is given as "
+        "train_file, dev_file and test_file",
+    )
     need = f"labels: expected at least 2 different names, received {', '.join(labels)}"
     require(not labels or len({*map(label_key, labels)}) == len(labels) > 1, need)
     given, kind = {} if is_set else given, settings.table_kind or TEXTS
@@ -150,9 +154,11 @@ def _split_of(task: Task, settings: DataSettings, split: str, path: str) -> str:
     require(len(several) < 2 or path, f"{message}, received {split}")
     if several:
         return several[0]  # the matched part of MNLI stands for both
-    need = f"split: {settings.data_dir or task.name} has no split {split!r} for the "
-    need += f"task {task.name}; expected one of {', '.join(task.splits)}"
-    require(split == "test" and "dev" in task.splits, need)
+    require(
+        split == "test" and "dev" in task.splits,
+        f"split: {settings.data_dir or task.name} has no split {split!r} for the task "
+        f"{task.name}; expected one of {', '.join(task.splits)}",
+    )
     return "dev"
 
 
@@ -183,9 +189,11 @@ def _read(source: FileSource, settings: DataSettings, split: str, path: str) -> 
     name = settings.data_dir
     if path or not is_tfds(name):
         return source.read_file(path) if path else source.read(name)
-    need = f"data_dir: this task is not read from TensorFlow Datasets ({PREFIX}...), "
-    need += f"received {name}; give a folder with its files"
-    require(source.from_rows, need)
+    require(
+        source.from_rows,
+        f"data_dir: this task is not read from TensorFlow Datasets ({PREFIX}...), "
+        f"received {name}; give a folder with its files",
+    )
     there = source.set_split(name, split)
     rows = read_tfds(name, there, settings.tfds_data_dir or None, settings.download)
     return source.from_rows(rows)

@@ -236,10 +236,12 @@ def _means(examples: RetrievalExamples, answers: list) -> dict[str, float]:
 def check_groups(task: Task, table: TextTable) -> None:
     """Raises `UsageError` unless the model can rank the rows of the table's groups."""
     is_binary = task.problem_type == SINGLE_LABEL and len(task.labels) == 2
-    need = "group_column: candidates are ranked by a score or by two labels (finetune "
-    need += "--problem_type=regression trains on relevance as a score), received the "
-    need += f"labels {', '.join(task.labels):.200}"
-    require(is_binary or task.problem_type == REGRESSION, need)
+    require(
+        is_binary or task.problem_type == REGRESSION,
+        "group_column: candidates are ranked by a score or by two labels (finetune "
+        "--problem_type=regression trains on relevance as a score), received "
+        f"the labels {', '.join(task.labels):.200}",
+    )
     _check_library("group_column")
     several = len(set(table.groups)) < len(table)
     message = f"group_column: {table.path}: expected groups of several rows, received"

@@ -91,9 +91,11 @@ class SquadTask(Task):
         if not examples.unanswerable:
             return examples, None
         if len({item.article for item in examples.items}) < 2:
-            text = "%s: all questions are about one article, so none is held back to "
-            text += "choose the threshold, which stays as it is"
-            logging.warning(text, examples.path)
+            logging.warning(
+                "%s: all questions are about one article, so none is held back to "
+                "choose the threshold, which stays as it is",
+                examples.path,
+            )
             return examples, None
         return held_back_articles(examples, HELD_BACK, seed)
 

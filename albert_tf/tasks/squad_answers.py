@@ -103,9 +103,11 @@ def make_answers(
     bounds = np.searchsorted(encoded.detail.question, numbers).tolist()
     best, nbest, null_scores = [], [], []
     for number, bound in enumerate(itertools.pairwise(bounds)):
-        need = f"{questions.path}: {questions.items[number].where} was left out of the "
-        need += "training examples and cannot be answered"
-        require(rows := range(*bound), need)
+        require(
+            rows := range(*bound),
+            f"{questions.path}: {questions.items[number].where} was left out of the "
+            "training examples and cannot be answered",
+        )
         found, null = _of_question(questions, encoded, number, rows, outputs, options)
         top, listed = _choose(found, null, questions.unanswerable, is_beam, options)
         nbest.append(listed)

@@ -63,11 +63,12 @@ def check_options(options: Options, special: int = 3) -> None:
         require(value >= 1, f"{name} must be at least 1", value)
     budget = options.max_seq_length - options.max_query_length - special
     least = options.max_query_length + special + 1
-    need = f"max_seq_length must be at least max_query_length + {special + 1} = "
-    need += f"{least}, so that there is room for the text, received "
-    need += f"{options.max_seq_length}; a smaller max_query_length shortens the "
-    need += "questions"
-    require(budget >= 1, need)
+    require(
+        budget >= 1,
+        f"max_seq_length must be at least max_query_length + {special + 1} = "
+        f"{least}, so that there is room for the text, received "
+        f"{options.max_seq_length}; a smaller max_query_length shortens the questions",
+    )
     need = (
         f"doc_stride must be from 1 to {budget} (max_seq_length - max_query_length - "
         f"{special}), or tokens would be lost between two windows"

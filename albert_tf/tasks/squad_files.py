@@ -241,9 +241,11 @@ class _Reader:
 
     def _check(self, context: str, answers, impossible: bool) -> None:
         """Raises a `DataError` if a question cannot be trained on."""
-        need = "expected an answer, as every question of SQuAD 1.1 has, received "
-        need += "is_impossible=true; use --task=squad2"
-        require(not impossible or self.unanswerable, need, error=DataError)
+        if impossible and not self.unanswerable:
+            raise DataError(
+                "expected an answer, as every question of SQuAD 1.1 has, received "
+                "is_impossible=true; use --task=squad2"
+            )
         if impossible and answers:
             text = shown(answers[0][0])
             raise DataError(f"is_impossible, but has the answer {text}")

@@ -221,10 +221,12 @@ def with_labels(
     first = min(used)
     need = f"{train.path}: expected at least 2 different tags, received only {first!r}"
     require(len(used) >= 2, need, error=DataError)
-    need = f"{train.path}: expected at most {_MANY_TAGS} different tags, received "
-    need += f"{len(used)}, such as {first!r:.80}; if they are tags, confirm with "
-    need += "--many_labels"
-    require(len(used) <= _MANY_TAGS or many_labels, need)
+    require(
+        len(used) <= _MANY_TAGS or many_labels,
+        f"{train.path}: expected at most {_MANY_TAGS} different tags, received "
+        f"{len(used)}, such as {first!r:.80}; if they are tags, confirm with "
+        "--many_labels",
+    )
     labels = sorted(used, key=lambda tag: (tag != iob.OUTSIDE, tag))
     new = tagging_task(task.name, labels, task.splits)
     if not iob.mark_entities(labels):

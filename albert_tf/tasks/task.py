@@ -386,6 +386,9 @@ def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:
 def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:
     """Logs a warning if answers to labelled examples show that training collapsed."""
     if problem := task.collapse(examples, answers):
-        text = "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "
-        text += "learning rate, a longer warm-up or another seed"
-        logging.warning(text, examples.path, problem)
+        logging.warning(
+            "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "
+            "learning rate, a longer warm-up or another seed",
+            examples.path,
+            problem,
+        )

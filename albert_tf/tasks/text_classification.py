@@ -123,10 +123,11 @@ class TextTask(Task):
         Raises `DataError` if a label is missing, unknown or not a score, and
         `UsageError` if the task has pairs of texts and the examples do not.
         """
-        need = f"{examples.path}: expected pairs of texts, which the model was "
-        need += "fine-tuned on, received single texts; give text_pairs or "
-        need += "--text_pair_column"
-        require(examples.text_pairs is not None or not self.has_pairs, need)
+        require(
+            examples.text_pairs is not None or not self.has_pairs,
+            f"{examples.path}: expected pairs of texts, which the model was fine-tuned "
+            "on, received single texts; give text_pairs or --text_pair_column",
+        )
         values = {}
         if examples.labels is not None:
             values[features.LABELS] = make_targets(self, examples)
@@ -204,9 +205,13 @@ class TextTask(Task):
         problem = f"the model predicts {answers.text(0)!r} for every text"
         if self.name not in ONE_CLASS_IS_NORMAL:
             return problem
-        text = "%s: %s; for %s this is usual, because its dev sentences are those of "
-        text += "its training set with opposite labels"
-        logging.info(text, examples.path, problem, self.name)
+        logging.info(
+            "%s: %s; for %s this is usual, because its dev sentences are those of its "
+            "training set with opposite labels",
+            examples.path,
+            problem,
+            self.name,
+        )
         return ""
 
     def rows(self, examples, answers) -> list[dict[str, Any]]:

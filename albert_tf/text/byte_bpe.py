@@ -313,10 +313,12 @@ def _graph_tables(tokenizer) -> dict:
         ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
     ):
         unsupported.append("merges that use results of later merges")
-    need = "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
-    need += f"train_tokenizer's, received one with {', '.join(unsupported)}; tokenize "
-    need += "with encode_batch instead and pass token ids to the model"
-    require(not unsupported, need)
+    require(
+        not unsupported,
+        "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
+        f"train_tokenizer's, received one with {', '.join(unsupported)}; tokenize with "
+        "encode_batch instead and pass token ids to the model",
+    )
     return {
         "byte_ids": [vocabulary[symbol] for symbol in alphabet],
         "merges": [

@@ -201,9 +201,11 @@ def check_options(
     """
     for name, value in given.items():
         there = known.get(name, value)
-        need = f"{name}: {source} was made with {name}={str(there).lower()}, which "
-        need += f"cannot be changed, received {str(value).lower()}"
-        require(there == value, need)
+        require(
+            there == value,
+            f"{name}: {source} was made with {name}={str(there).lower()}, which cannot "
+            f"be changed, received {str(value).lower()}",
+        )
 
 
 def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
@@ -233,10 +235,12 @@ def _check_defaults(
         if option in stated or getattr(tokenizer, option, None) != default:
             continue
         tokens = [t for t in tokenizer.vocabulary if t not in special and is_useless(t)]
-        need = f"{option}: {path} does not state it, and {len(tokens)} of its "
-        need += f"{tokenizer.vocab_size} tokens have {what}, such as {tokens[:1]}; "
-        need += f"give --{option} or --no{option}, as in its training"
-        require(len(tokens) <= _MOST_USELESS * tokenizer.vocab_size, need)
+        require(
+            len(tokens) <= _MOST_USELESS * tokenizer.vocab_size,
+            f"{option}: {path} does not state it, and {len(tokens)} of its "
+            f"{tokenizer.vocab_size} tokens have {what}, such as {tokens[:1]}; give "
+            f"--{option} or --no{option}, as in its training",
+        )
 
 
 def _has_marks(token: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.text.added_tokens import AddedTokens
 from albert_tf.text.normalization import IDENTITY, PAGE_SIZE, CharacterTable
 from albert_tf.text.tokenizer import MASK, Tokenizer
@@ -59,9 +59,11 @@ class GraphBase(tf.Module):
         texts = tf.convert_to_tensor(texts, tf.string)
         if texts.shape.rank == 0:
             return self(texts[None])[0]
-        need = "texts: expected one string or a vector of strings, received "
-        need += f"{texts.shape}"
-        require(texts.shape.rank == 1, need)
+        if texts.shape.rank != 1:
+            raise UsageError(
+                "texts: expected one string or a vector of strings, "
+                f"received {texts.shape}"
+            )
         return self.tokenize(texts)
 
     def after_word(self, texts: tf.Tensor) -> tf.Tensor:

@@ -94,5 +94,7 @@ class BaseTrainStep:
         names = sorted(set(unread) & set(self.model.untrained_weights))
         if names and not self._has_warned:
             self._has_warned = True
-            text = "the loss does not read %s: they keep their initial values"
-            logging.warning(text, ", ".join(names))
+            logging.warning(
+                "the loss does not read %s: they keep their initial values",
+                ", ".join(names),
+            )

@@ -299,8 +299,13 @@ class KeepModel(KeepBest):
         metric, has = self.metric, "the evaluation data has no such metric, only"
         require(metric in values, f"--keep_best={metric}: {has} {', '.join(values)}")
         if not math.isfinite(values[metric]):
-            text = "%s: the %s of step %d is %s: the model is not kept"
-            logging.warning(text, self.path, metric, step, values[metric])
+            logging.warning(
+                "%s: the %s of step %d is %s: the model is not kept",
+                self.path,
+                metric,
+                step,
+                values[metric],
+            )
         super().on_evaluate(step, values)
 
     def save(self, step: int) -> None:
@@ -340,10 +345,14 @@ def _recorded(
         return []
     before = record.get(_EVALUATED_ON, {})
     if before != evaluated_on:
-        text = "%s: was measured on other examples, %s, than --eval_file, "
-        text += "--eval_batch_size, --max_eval_steps, --eval_masked_lm_prob and "
-        text += "--eval_ngram now give, %s; the next evaluation replaces it"
-        logging.warning(text, path, _describe(before), _describe(evaluated_on))
+        logging.warning(
+            "%s: was measured on other examples, %s, than --eval_file, "
+            "--eval_batch_size, --max_eval_steps, --eval_masked_lm_prob and "
+            "--eval_ngram now give, %s; the next evaluation replaces it",
+            path,
+            _describe(before),
+            _describe(evaluated_on),
+        )
         return []
     return [{"step": record["step"], metric: record["value"]}]
 

@@ -206,10 +206,12 @@ class TrainingCheckpoints:
                     ) from e
                 removed.append(freed)
         if removed:
-            text = "%s: the disk is full; for the checkpoint of step %d, older ones "
-            text += "were removed: %s"
             logging.warning(
-                text, self.folder, step, ", ".join(f"step {n}" for n in removed)
+                "%s: the disk is full; for the checkpoint of step %d, older ones were "
+                "removed: %s",
+                self.folder,
+                step,
+                ", ".join(f"step {n}" for n in removed),
             )
 
     def _make_room(self, error: Exception) -> int | None:

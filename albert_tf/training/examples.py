@@ -74,9 +74,11 @@ class RunExamples:
         Raises `UsageError` before training if not; `needs_dev` names settings.
         """
         names, task = self.dev_splits, self.task
-        need = f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
-        need += "(--dev_fraction holds some back)"
-        require(names or not needs_dev, need)
+        require(
+            names or not needs_dev,
+            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
+            "(--dev_fraction holds some back)",
+        )
         metrics = [
             name if split == names[0] else f"{split}_{name}"
             for split in names
@@ -119,9 +121,11 @@ def read_task(settings: FinetuneSettings) -> Read:
     teacher = find_teacher(settings)
     alone = teacher if settings.teacher_weight == 1 else None
     task, examples = opening.open_task(settings, alone)
-    need = f"task: {task.name} has no training examples; it is evaluated with a model "
-    need += "of another task"
-    require("train" in examples, need)
+    require(
+        "train" in examples,
+        f"task: {task.name} has no training examples; it is evaluated with a model of "
+        "another task",
+    )
     task = with_settings(task, settings, examples["train"])
     if settings.answer_head and not isinstance(task, EmbeddingTask):
         need = f"answer_head: only for squad1 and squad2, received task={task.name}"
@@ -159,10 +163,12 @@ def _with_dev(
             share = _DEV_FRACTION
     if not share:
         if not dev:
-            text = "%s: no dev examples: there is no metric, and the last weights are "
-            text += "kept; --dev_file names some, --dev_fraction=0.1 holds back a "
-            text += "tenth of the training examples"
-            logging.warning(text, train.path)
+            logging.warning(
+                "%s: no dev examples: there is no metric, and the last weights are "
+                "kept; --dev_file names some, --dev_fraction=0.1 holds back a tenth of "
+                "the training examples",
+                train.path,
+            )
         return settings, examples
     require(not dev, "dev_fraction: only without dev examples", share)
     need = "dev_fraction: requires training examples with labels, which are not read "
@@ -176,9 +182,13 @@ def _with_dev(
     )
     if task.problem_type == SINGLE_LABEL:
         _check_left(train, remaining, share)
-    text = "%s: %d of %d training examples are held back as dev examples, on which the "
-    text += "weights are chosen"
-    logging.info(text, train.path, len(held), len(train))
+    logging.info(
+        "%s: %d of %d training examples are held back as dev examples, on which the "
+        "weights are chosen",
+        train.path,
+        len(held),
+        len(train),
+    )
     skipping = task.with_options(on_bad_input="skip")
     dev_part = skipping.to_evaluate(train.select(held))
     first = {"train": train.select(remaining), "dev": dev_part}

@@ -148,9 +148,11 @@ def _begin(
     # Each input pipeline produces the share of one process.
     pipelines = strategy.num_replicas_in_sync // step.num_shares
     batches.check(data.train, run.shape, settings.train_batch_size, pipelines)
-    need = f"output_dir: {folder.path} holds another run, which several workers cannot "
-    need += "replace; remove it, or give another folder"
-    require(not (is_one_of_several(strategy) and folder.replaces), need)
+    require(
+        not (is_one_of_several(strategy) and folder.replaces),
+        f"output_dir: {folder.path} holds another run, which several workers cannot "
+        "replace; remove it, or give another folder",
+    )
     return run
 
 
@@ -234,8 +236,12 @@ class Finetuning(Run):
         """Loads the weights to keep into the model: the best ones, or the averages."""
         selection = self.selection
         if selection.should_stop:
-            text = "stopped early at step %d: no better %s since step %s"
-            logging.info(text, last, selection.metric, selection.best_step)
+            logging.info(
+                "stopped early at step %d: no better %s since step %s",
+                last,
+                selection.metric,
+                selection.best_step,
+            )
         self.averages.replace_weights()
         # Only the chief needs them, and it may have removed their file by now.
         if selection.writes and selection.best_step not in (None, last):

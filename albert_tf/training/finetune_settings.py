@@ -285,21 +285,29 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             self.data_dir,
             self.train_file,
         )
-        need = "--dev_file, --test_file: only with --train_file; --data_dir has files "
-        need += "of its own"
-        require(self.train_file or not (self.dev_file or self.test_file), need)
+        require(
+            self.train_file or not (self.dev_file or self.test_file),
+            "--dev_file, --test_file: only with --train_file; --data_dir has files of "
+            "its own",
+        )
         if self.from_scratch:
             sizes = bool(self.preset) + bool(self.albert_config_file)
-            need = "--from_scratch: cannot be combined with --init_checkpoint, "
-            need += "received both"
-            require(not self.init_checkpoint, need)
-            need = "--from_scratch: requires --spm_model_file and either --preset or "
-            need += "--albert_config_file"
-            require(sizes == 1 and self.spm_model_file, need)
+            require(
+                not self.init_checkpoint,
+                "--from_scratch: cannot be combined with --init_checkpoint, received "
+                "both",
+            )
+            require(
+                sizes == 1 and self.spm_model_file,
+                "--from_scratch: requires --spm_model_file and either --preset or "
+                "--albert_config_file",
+            )
             return
-        need = "--init_checkpoint: required; to train from random weights, pass "
-        need += "--from_scratch"
-        require(self.init_checkpoint, need)
+        require(
+            self.init_checkpoint,
+            "--init_checkpoint: required; to train from random weights, pass "
+            "--from_scratch",
+        )
         require(not self.preset, "--preset: only with --from_scratch")
 
     def resolved(
@@ -358,10 +366,11 @@ def learning_rate_multipliers(
     if decay is None:
         return {}
     columns = list(zip(*config.layer_table(), strict=True))
-    need = "layerwise_decay: the layers of this model share their weights (sharing="
-    need += f"{config.sharing}), so that there is only one learning rate for all of "
-    need += "them"
-    require(all(len(set(column)) == len(column) for column in columns), need)
+    require(
+        all(len(set(column)) == len(column) for column in columns),
+        "layerwise_decay: the layers of this model share their weights (sharing="
+        f"{config.sharing}), so that there is only one learning rate for all of them",
+    )
     layers, inner = config.num_hidden_layers, config.inner_group_num
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm|depth"
     top = {"standard": 0, "corrected": 1, "original": 2}[rule]

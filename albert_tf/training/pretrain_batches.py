@@ -180,10 +180,12 @@ class RunBatches:
         if any(named):
             self._held_out = {k: _open(*arguments, paths) for k, paths in named.items()}
         if self._eval_batch_size != settings.eval_batch_size:
-            text = "--eval_batch_size=%d: evaluates batches of %d, a multiple of the "
-            text += "%d devices"
             logging.warning(
-                text, settings.eval_batch_size, self._eval_batch_size, replicas
+                "--eval_batch_size=%d: evaluates batches of %d, a multiple of the %d "
+                "devices",
+                settings.eval_batch_size,
+                self._eval_batch_size,
+                replicas,
             )
 
     def train(
@@ -296,21 +298,27 @@ def _open(
     for path in card_paths(data.records.paths):
         # Records without a card are not checked.
         policy = files.read_json(path).get("pair_policy")
-        need = f"--objective={objective.name} requires records made with "
-        need += f"--pair_policy={policies}; --{flag}={pattern} was made with "
-        need += f"--pair_policy={policy} ({path})"
-        require(not policy or policy in objective.pair_policies, need)
-    need = f"--objective={objective.name} masks by --masking={settings.masking}, but "
-    need += f"--{flag}={pattern} already contains masks; make the records with "
-    need += "create_pretraining_data --masking=dynamic"
-    require(not (data.keeps_masks and objective.chooses_masks), need)
+        require(
+            not policy or policy in objective.pair_policies,
+            f"--objective={objective.name} requires records made with "
+            f"--pair_policy={policies}; --{flag}={pattern} was made with "
+            f"--pair_policy={policy} ({path})",
+        )
+    require(
+        not (data.keeps_masks and objective.chooses_masks),
+        f"--objective={objective.name} masks by --masking={settings.masking}, but "
+        f"--{flag}={pattern} already contains masks; make the records with "
+        "create_pretraining_data --masking=dynamic",
+    )
     defaults = {**settings.defaults(), "masking": objective.name}
     for name in _MASKS[flag] if data.keeps_masks else ():
         value = getattr(settings, name)
-        need = f"--{name}={value}: --{flag}={pattern} already contains masks, which "
-        need += f"are used as they are; leave --{name} out, or make the records with "
-        need += "create_pretraining_data --masking=dynamic"
-        require(value == defaults[name], need)
+        require(
+            value == defaults[name],
+            f"--{name}={value}: --{flag}={pattern} already contains masks, which are "
+            f"used as they are; leave --{name} out, or make the records with "
+            "create_pretraining_data --masking=dynamic",
+        )
     return data
 
 

@@ -237,9 +237,11 @@ class PretrainSettings(TrainingSettings):
         missing = [name for name in recipe if getattr(self, name) is None]
         batch = recipe["train_batch_size"]
         fits = "learning_rate" not in missing or batch == REFERENCE_BATCH_SIZE
-        need = f"--scale_learning_rate with --objective={self.objective} requires a "
-        need += f"--learning_rate; its own is that of a batch of {batch}"
-        require(fits or not self.scale_learning_rate, need)
+        require(
+            fits or not self.scale_learning_rate,
+            f"--scale_learning_rate with --objective={self.objective} requires a "
+            f"--learning_rate; its own is that of a batch of {batch}",
+        )
         for name in missing:
             object.__setattr__(self, name, recipe[name])
 
@@ -392,10 +394,13 @@ def _parts_of(settings: Any) -> list[tuple[int, ...]]:
     parts = [tuple(map(int, m.groups(size))) for m in matches if m]
     lengths = [length for length, *_ in parts]
     rising = lengths == sorted(set(lengths))
-    need = "--sequence_length_schedule must be rising lengths with positive numbers of "
-    need += "steps and perhaps batch sizes, such as 128:9000,512:1000 or "
-    need += "128:9000:4096,512:1000:1024"
-    require(rising and len(parts) == len(matches) and all(map(all, parts)), need, text)
+    require(
+        rising and len(parts) == len(matches) and all(map(all, parts)),
+        "--sequence_length_schedule must be rising lengths with positive numbers "
+        "of steps and perhaps batch sizes, such as 128:9000,512:1000 or "
+        "128:9000:4096,512:1000:1024",
+        text,
+    )
     schedule = f"--sequence_length_schedule={text}"
     steps = sum(steps for _, steps, _ in parts)
     for name, value, what in (
@@ -404,9 +409,11 @@ def _parts_of(settings: Any) -> list[tuple[int, ...]]:
     ):
         actual, need = getattr(settings, name), f"--{name} must be {value}"
         require(actual == value, f"{need}, the {what} of {schedule}", actual)
-    need = f"--input_file must contain {PLACEHOLDER} with {schedule}, because each "
-    need += f"length needs its own records, received {settings.input_file}"
-    require(len(parts) == 1 or PLACEHOLDER in settings.input_file, need)
+    require(
+        len(parts) == 1 or PLACEHOLDER in settings.input_file,
+        f"--input_file must contain {PLACEHOLDER} with {schedule}, because each "
+        f"length needs its own records, received {settings.input_file}",
+    )
     require(
         not settings.scale_learning_rate or {batch for *_, batch in parts} == {size},
         f"--scale_learning_rate knows one --train_batch_size={size}, received "

@@ -161,9 +161,11 @@ class RunFolder:
         before = self._recorded.get(_VERSIONS, {})
         changed = {k: v for k, v in before.items() if k in now and v != now[k]}
         parts = [f"{k} {v:.20} (here {now[k]:.20})" for k, v in changed.items()]
-        need = f"--output_dir={self.path}: the run began with {', '.join(parts)}; "
-        need += "install that, or continue with --allow_other_versions"
-        require(not changed or self.settings.allow_other_versions, need)
+        require(
+            not changed or self.settings.allow_other_versions,
+            f"--output_dir={self.path}: the run began with {', '.join(parts)}; install "
+            "that, or continue with --allow_other_versions",
+        )
         if changed:
             self._changed[_VERSIONS] = before
 

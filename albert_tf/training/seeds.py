@@ -52,10 +52,12 @@ def finetune(
         settings = prepared(settings)
     if settings.num_seeds == 1 and settings.on_collapse != "restart":
         return finetune_once(settings, read, draw)
-    need = "--num_seeds, --on_collapse=restart: not with several processes, which "
-    need += f"would have to agree on them (--distribution={settings.distribution} has "
-    need += "one on each host)"
-    require(not takes_several_processes(settings.distribution), need)
+    require(
+        not takes_several_processes(settings.distribution),
+        "--num_seeds, --on_collapse=restart: not with several processes, which would "
+        f"have to agree on them (--distribution={settings.distribution} has one on "
+        "each host)",
+    )
     with read_inputs(settings, read) as inputs:
         origin = inputs.start.origin
     # The settings as given: each seed resolves them for itself.

@@ -224,9 +224,11 @@ class TrainingSettings:
         pod = (self.distribution, self.backend) == ("tpu", "tensorflow")
         need = "--allow_tpu_pod requires --distribution=tpu and --backend=tensorflow"
         require(pod or not self.allow_tpu_pod, need, self.distribution, self.backend)
-        need = "--precision=float16 is for GPUs; --distribution=tpu computes in "
-        need += "float32 or bfloat16"
-        require((self.precision, self.distribution) != ("float16", "tpu"), need)
+        require(
+            (self.precision, self.distribution) != ("float16", "tpu"),
+            "--precision=float16 is for GPUs; --distribution=tpu computes in float32 "
+            "or bfloat16",
+        )
         _ = self.random_depth  # checks the range
         for name in _OF_TEACHERS if not self.teacher else ():
             value, usual = getattr(self, name, None), self.defaults().get(name)
@@ -358,10 +360,11 @@ class TrainingSettings:
 
     def check_vocabulary(self, config: AlbertConfig, vocab_size: int) -> None:
         """Raises `UsageError` if a tokenizer has more tokens than a model."""
-        need = f"--spm_model_file={self.spm_model_file}: must have at most as many "
-        need += f"pieces as the config's vocab_size={config.vocab_size}, has "
-        need += f"{vocab_size}"
-        require(vocab_size <= config.vocab_size, need)
+        require(
+            vocab_size <= config.vocab_size,
+            f"--spm_model_file={self.spm_model_file}: must have at most as many "
+            f"pieces as the config's vocab_size={config.vocab_size}, has {vocab_size}",
+        )
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""

@@ -174,14 +174,18 @@ class Start:
             return {}
         if mode == NONE:
             if self.checkpoint and self.checkpoint.head_options.get("num_exits"):
-                text = "the exits of %s are not kept, as they would no longer fit; "
-                text += "--exits=joint trains them, too"
-                logging.warning(text, self.checkpoint.path)
+                logging.warning(
+                    "the exits of %s are not kept, as they would no longer fit; "
+                    "--exits=joint trains them, too",
+                    self.checkpoint.path,
+                )
             return {"num_exits": 0}
         require(layers > 1, "exits: needs at least 2 layers", layers)
-        need = "exits: frozen needs an init_checkpoint that was fine-tuned on a task "
-        need += "with the same labels; joint trains the whole model"
-        require(mode != FROZEN or self._keeps_head, need)
+        require(
+            mode != FROZEN or self._keeps_head,
+            "exits: frozen needs an init_checkpoint that was fine-tuned on a task with "
+            "the same labels; joint trains the whole model",
+        )
         return {"num_exits": layers - 1}
 
     @property
@@ -214,9 +218,11 @@ def make_pretrainer(
         start = grow(start, config)
     changes = differences(start.config, config)
     hint = "; --grow allows it" if set(changes) <= set(GROWABLE) else ""
-    need = f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
-    need += f"--preset or --albert_config_file, has {'; '.join(changes.values())}{hint}"
-    require(not changes, need)
+    require(
+        not changes,
+        f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
+        f"--preset or --albert_config_file, has {'; '.join(changes.values())}{hint}",
+    )
     if row.nets:
         start = nets.join(start, head, options)
     return build_model(start, head, seed=settings.seed, dtype=dtype, **options)

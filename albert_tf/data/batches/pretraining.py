@@ -139,9 +139,11 @@ class PretrainingData:
         )
         self.keeps_masks = reader.is_static
         self.warning = "" if reader.is_static else config.shortfall(max_seq_length)
-        need = f"{reader.records.paths[0]}: already contains masks; packing needs "
-        need += "records made with --masking=dynamic"
-        require(not (self.keeps_masks and packing), need)
+        require(
+            not (self.keeps_masks and packing),
+            f"{reader.records.paths[0]}: already contains masks; packing needs records "
+            "made with --masking=dynamic",
+        )
         self.records = reader.records
         self._reader = reader
         self._config = config

@@ -257,9 +257,11 @@ class Corpus:
         """Records the digest of a file, and checks that the file has not changed."""
         name = source.name
         self.sha256[name] = sha256
-        need = f"{name}: changed while it was read: had {source.size} bytes at the "
-        need += f"start, {size} were read"
-        require(size == source.size, need, error=DataError)
+        if size != source.size:
+            raise DataError(
+                f"{name}: changed while it was read: had {source.size} bytes at the "
+                f"start, {size} were read"
+            )
         if source.modified and streams.status(name).modified != source.modified:
             raise DataError(f"{name}: changed while it was read")
 

@@ -157,9 +157,11 @@ class VocabInfo:
         wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
         expected = f"special ids must be in [0, {self.vocab_size})"
         require(not wrong, expected, *wrong[:1])
-        need = f"a vocabulary needs tokens of text, received {self.vocab_size} tokens "
-        need += f"of which {len(self.special_ids)} are special"
-        require(len(self.text_ids()), need)
+        require(
+            len(self.text_ids()),
+            f"a vocabulary needs tokens of text, received {self.vocab_size} tokens of "
+            f"which {len(self.special_ids)} are special",
+        )
 
     @classmethod
     def from_tokenizer(cls, tokenizer) -> Self:

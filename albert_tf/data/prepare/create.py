@@ -80,9 +80,11 @@ def create_pretraining_data(
     if num_processes is None:
         num_processes = os.cpu_count() or 1
     require(num_processes > 0, "num_processes: must be positive", num_processes)
-    need = "--drop_duplicates: not supported with --runner, whose workers do not see "
-    need += "each other's documents"
-    require(not (runner and drop_duplicates), need)
+    require(
+        not (runner and drop_duplicates),
+        "--drop_duplicates: not supported with --runner, whose workers do not see each "
+        "other's documents",
+    )
     if runner:
         from albert_tf.data.prepare import beam
 

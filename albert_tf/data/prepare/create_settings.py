@@ -7,7 +7,7 @@ from albert_tf.data.corpus.documents import check_language
 from albert_tf.data.masking.config import MaskingConfig, most_predictions
 from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.pairs import POLICIES, PairConfig
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.settings import check_fields, setting
 
 _DISTRIBUTIONS = ("inverse", "reversed", "uniform")
@@ -143,9 +143,11 @@ class CreateSettings(CorpusSettings):
     def _distribution(self) -> str:
         if self.ngram_distribution is None:
             return "inverse" if self.favor_shorter_ngram else "reversed"
-        need = "--nofavor_shorter_ngram is the same as --ngram_distribution=reversed, "
-        need += f"received --ngram_distribution={self.ngram_distribution}"
-        require(self.favor_shorter_ngram or self.ngram_distribution == "reversed", need)
+        if not self.favor_shorter_ngram and self.ngram_distribution != "reversed":
+            raise UsageError(
+                "--nofavor_shorter_ngram is the same as --ngram_distribution=reversed, "
+                f"received --ngram_distribution={self.ngram_distribution}"
+            )
         return self.ngram_distribution
 
     def _num_predictions(self) -> int:

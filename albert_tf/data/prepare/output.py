@@ -213,10 +213,12 @@ class OutputNames:
         count = max(1, math.ceil(num_bytes / SHARD_BYTES))
         if split == "train":
             count = self.num_shards or count
-            need = f"num_shards: {count_of(count, 'shard')}, but only "
-            need += f"{count_of(num_examples, 'example')} (run again with fewer; "
-            need += "finished parts are kept)"
-            require(count <= num_examples, need)
+            require(
+                count <= num_examples,
+                f"num_shards: {count_of(count, 'shard')}, but only "
+                f"{count_of(num_examples, 'example')} (run again with fewer; finished "
+                "parts are kept)",
+            )
         return count
 
     def shards(self, split: str, count: int) -> list[str]:

@@ -104,8 +104,13 @@ class OpenFiles:
                 f"{folder}, where {free:,} are free; set the environment variable "
                 "TMPDIR to a folder with more room"
             )
-        text = "copying %d record files (%.1f MB) to %s, %s first"
-        logging.info(text, len(numbers), total / 1e6, folder, first)
+        logging.info(
+            "copying %d record files (%.1f MB) to %s, %s first",
+            len(numbers),
+            total / 1e6,
+            folder,
+            first,
+        )
         if self._copies is None:
             self._copies = tempfile.TemporaryFile(prefix="albert_tf-")  # noqa: SIM115
         starts, pieces = {}, []

@@ -147,9 +147,10 @@ def num_shares(devices: Devices) -> int:
 def make_deterministic(asked: bool | None) -> None:
     """Warns if XLA was not set to be deterministic before JAX started (`cli.start`)."""
     if asked and jax.default_backend() == "gpu" and not adds_in_order():
-        text = "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for "
-        text += "runs that give the same bits"
-        logging.warning(text)
+        logging.warning(
+            "set XLA_FLAGS=--xla_gpu_deterministic_ops=true before JAX starts for runs "
+            "that give the same bits"
+        )
 
 
 @contextlib.contextmanager

@@ -41,12 +41,13 @@ def machine() -> dict[str, Any]:
 
     Nothing identifies the machine.
     """
+    size = memory_bytes()
     return {
         "cores": num_cores(),
         "architecture": platform.machine(),
         "system": platform.system(),
         "cpu": _cpu(),
-        "memory_gigabytes": _memory(),
+        "memory_gigabytes": size and round(size / 1e9, 1),
         "load_at_start": round(os.getloadavg()[0], 1),
         "versions": versions((*_PACKAGES, "sentencex", "jax", "torch", "transformers")),
     }
@@ -100,9 +101,9 @@ def _cpu() -> dict[str, Any]:
     return {"model": model, "flags": [flag for flag in _CPU_FLAGS if flag in present]}
 
 
-def _memory() -> float | None:
+def memory_bytes() -> int | None:
+    """Returns the size of the machine's memory, or None if it is unknown."""
     try:
-        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
-    return round(size / 1e9, 1)

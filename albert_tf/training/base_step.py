@@ -89,6 +89,18 @@ class BaseTrainStep:
             run = functools.partial(self.random_depth.train, self)
         return run(iterator, num_steps, totals)
 
+    def _results(self, sums, rate, columns, ratios) -> dict[str, Any]:
+        """Returns the results of `train`, from a column of each step's values."""
+        losses, norms, *scales = columns
+        results = dict(zip(self.sum_names, sums, strict=True))
+        results |= {"learning_rate": rate, "losses": losses, "grad_norms": norms}
+        if self._ratio_names:
+            pairs = zip(self._ratio_names, ratios.tolist(), strict=True)
+            results["trust_ratios"] = dict(pairs)
+        if scale := self.optimizer.loss_scale:
+            results |= {"loss_scales": scales[0], **scale.describe()}
+        return results
+
     def _warn_of_unread(self, unread: Iterable[str]) -> None:
         """Names weights that the loss does not read, once."""
         names = sorted(set(unread) & set(self.model.untrained_weights))

@@ -15,6 +15,7 @@ from albert_tf.converters.detect import check_path
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.records import card, shards
 from albert_tf.data.records.tfrecord import RecordSet
+from albert_tf.environment import memory_bytes
 from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 from albert_tf.storage.lock import check_free
@@ -234,11 +235,8 @@ def memory_of_machine() -> int | None:
 
     if tf.config.list_physical_devices("GPU"):
         return None
-    try:
-        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
-    return min([whole, *_group_limits()])
+    whole = memory_bytes()
+    return whole and min([whole, *_group_limits()])
 
 
 def _group_limits() -> list[int]:

@@ -133,19 +133,11 @@ class TrainStep(BaseTrainStep, EvaluationStep):
         steps = jax.device_get(steps)
         # In this order, however the steps are divided into calls.
         sums = sum((one["row"][1:] for one in steps), np.array(before, np.float32))
-        results = {
-            **dict(zip(self.sum_names, sums, strict=True)),
-            "learning_rate": steps[-1]["learning_rate"],
-            "losses": np.array([one["row"][0] for one in steps]),
-            "grad_norms": np.array([one["norm"] for one in steps]),
-        }
-        if self._ratio_names:
-            ratios = steps[-1]["ratios"].tolist()
-            results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
-        if scale := self.optimizer.loss_scale:
-            results["loss_scales"] = np.array([one["loss_scale"] for one in steps])
-            results |= scale.describe()
-        return results
+        names = ["loss_scale"] if self.optimizer.loss_scale else []
+        columns = [np.array([one["row"][0] for one in steps])]
+        columns += [np.array([one[name] for one in steps]) for name in ("norm", *names)]
+        last = steps[-1]
+        return self._results(sums, last["learning_rate"], columns, last.get("ratios"))
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the current outputs of the model, or of its generator, for a batch.

@@ -27,7 +27,7 @@ from albert_tf.layers.depth import UNROLLED, depth_form, limit_layers
 from albert_tf.layers.dropout import StepSeeds
 from albert_tf.training.base_step import BaseEvaluationStep, BaseTrainStep
 from albert_tf.training.random_depth import RandomDepth
-from albert_tf.training.tensorflow.strategy import is_tpu, num_shares
+from albert_tf.training.tensorflow.strategy import is_tpu, num_shares, value_of
 
 # AutoGraph takes seconds to convert what has no loop over tensors.
 _as_it_is = tf.autograph.experimental.do_not_convert
@@ -150,20 +150,8 @@ class TrainStep(BaseTrainStep, EvaluationStep):
         sums, measured, rate = self._train(
             iterator, tf.constant(num_steps, tf.int32), tf.constant(before, tf.float32)
         )
-        losses, norms, *scales = measured.numpy().T
-        results = {
-            **dict(zip(self.sum_names, sums.numpy(), strict=True)),
-            "learning_rate": rate.numpy(),
-            "losses": losses,
-            "grad_norms": norms,
-        }
-        if self._ratio_names:
-            last = tf.convert_to_tensor(self.optimizer.last_trust_ratios.value)
-            ratios = last.numpy().tolist()
-            results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
-        if self._loss_scale:
-            results |= {"loss_scales": scales[0], **self._loss_scale.describe()}
-        return results
+        ratios = self._ratio_names and value_of(self.optimizer.last_trust_ratios)
+        return self._results(sums.numpy(), rate.numpy(), measured.numpy().T, ratios)
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the current outputs of the model, or of its generator, for a batch.

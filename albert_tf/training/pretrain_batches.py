@@ -195,10 +195,7 @@ class RunBatches:
         num_pipelines: int = 1,
         pipeline: int = 0,
     ) -> tf.data.Dataset:
-        """Returns the training batches of one input pipeline, starting at a step.
-
-        They are the batches of its phase, without end and without the skipped ones.
-        """
+        """Returns a pipeline's batches of a phase without end, without skipped ones."""
         phase = skipped.phase_of(step)
         dataset = self._training[self.phases.index(phase)].batches(
             phase.settings.train_batch_size,
@@ -236,10 +233,7 @@ class RunBatches:
     def make_evaluate(
         self, step: EvaluationStep, averages: WeightAverages | None = None
     ) -> loop.Evaluate | None:
-        """Returns a function that evaluates, or None without held-out data.
-
-        Metrics of the averages, if there are any, begin with `ema_`.
-        """
+        """Returns a function that evaluates, if there is held-out data."""
         if not self._held_out:
             return None
         limit = self.settings.max_eval_steps

@@ -84,10 +84,7 @@ def check_segments(
 
 
 def check_ngram(settings: PretrainSettings, was_begun: bool) -> None:
-    """Raises `UsageError` if a length of n-grams is given that has no effect.
-
-    In a run that `was_begun` the length stays as it is.
-    """
+    """Raises `UsageError` if a length of n-grams is given without effect."""
     ngram, default = settings.ngram, settings.defaults()["ngram"]
     fits = was_begun or settings.masking == "albert" or ngram == default
     require(fits, f"--ngram={ngram} requires --masking=albert", settings.masking)

@@ -33,10 +33,7 @@ def _models(folder: RunFolder, head: str) -> list[str]:
 
 
 def is_finished(folder: RunFolder, head: str) -> bool:
-    """Returns whether the model of a run exists and is intact.
-
-    Raises `DataError` if it is damaged and there is no checkpoint to make it from.
-    """
+    """Returns whether a run's model exists and is intact, or can be made again."""
     models = _models(folder, head)
     if folder.model_is_outdated or not all(map(folders.is_complete, models)):
         return False
@@ -57,10 +54,7 @@ def is_finished(folder: RunFolder, head: str) -> bool:
 
 
 def finish(run: RunContext, skipped: Sequence[Mapping[str, Any]]) -> None:
-    """Writes curves, page, card and models of a run that has reached its last step.
-
-    `skipped` has the entries of the batches that it left out.
-    """
+    """Writes curves, page, card and models of a run that has ended."""
     folder, step = run.folder, run.step
     _draw(run, curves={}, is_finished=True)
     card = model_card(

@@ -93,10 +93,7 @@ class Progress(contextlib.AbstractContextManager):
             self.metrics.append({"split": split, "step": step, **values})
 
     def lines(self) -> list[dict[str, Any]]:
-        """Returns the lines in force; nothing in a worker that does not write.
-
-        Training lines that the next one replaces are left out.
-        """
+        """Returns the lines in force, or nothing in a worker that does not write."""
         return self.metrics.settled() if self.chief else []
 
     def log(self, text: str) -> None:

@@ -129,10 +129,7 @@ class Run(RunContext, abc.ABC):
 
     @abc.abstractmethod
     def observers(self, lines: list[dict], progress: Progress) -> Observers:
-        """Makes the function that evaluates, and the callbacks of the loop.
-
-        `lines` are the metrics on record.
-        """
+        """Makes the function that evaluates, and callbacks, for metrics on record."""
 
     def began(
         self,

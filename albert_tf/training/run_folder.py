@@ -202,10 +202,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Begins the run and holds its folder inside a `with` statement.
-
-        Raises `UsageError` if another process holds the folder.
-        """
+        """Begins the run and holds its folder inside a `with` statement."""
         files.make_folder(self.path)
         with self._held():
             if self.replaces:
@@ -334,10 +331,7 @@ def _read_record(path: str) -> dict[str, Any]:
 
 
 def describe_command(settings: TrainingSettings) -> dict[str, Any]:
-    """Returns facts that must be equal in all workers, before any file is read.
-
-    Settings that may differ between machines, such as paths, are left out.
-    """
+    """Returns facts, except paths, that must be equal in all workers."""
     compared = settings.in_identity()
     versions = code_versions(settings.backend)
     facts = {f"version of {name}": v for name, v in versions.items()}
@@ -378,10 +372,7 @@ def is_run(path: str) -> bool:
 
 
 def prepared(settings: FinetuneSettings) -> FinetuneSettings:
-    """Checks the folder of a run, and returns the settings with its final path.
-
-    Raises `UsageError` if it cannot be used.
-    """
+    """Checks the folder of a run, and returns the settings with its final path."""
     path = settings.output_dir.rstrip("/") or "/"
     if not files.is_remote(path):
         path = os.path.realpath(path)
@@ -403,10 +394,7 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
 
 
 def check_writable(path: str) -> None:
-    """Checks, before hours of training, that a local folder is writable.
-
-    The check leaves nothing on the disk.
-    """
+    """Checks, before hours of training, that a local folder is writable."""
     parent = path = os.path.realpath(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)

@@ -199,10 +199,7 @@ class TrainingSettings:
     kind: ClassVar[str] = ""
 
     def check_training(self) -> None:
-        """Raises `UsageError` if a value is out of range, or does not fit others.
-
-        Values that are not known yet are not checked.
-        """
+        """Raises `UsageError` if known values are out of range, or do not fit."""
         check_fields(self)
         own = {k: getattr(self, k) for k in ONLY_ORIGINAL if hasattr(self, k)}
         schedule, steps = self.learning_rate_schedule, self.num_decay_steps

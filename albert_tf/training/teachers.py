@@ -43,10 +43,7 @@ Outputs = dict[str, np.ndarray]
 
 
 def find_teacher(settings: FinetuneSettings) -> Task | None:
-    """Returns the task of the teacher, without reading its weights.
-
-    None if there is no teacher, or its vectors are wanted, which any encoder has.
-    """
+    """Returns the teacher's task, without its weights; None if it needs none."""
     if not settings.teacher:
         return None
     if settings.cache_teacher:

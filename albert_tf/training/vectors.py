@@ -94,11 +94,7 @@ def without_teacher(task: Task) -> Task:
 
 
 def with_prompts(task: Task, stored: Mapping[str, Any]) -> Task:
-    """Returns a task with the prompts that an embedder was trained with before.
-
-    `stored` are the options of the checkpoint's head. Prompts of the settings come
-    first.
-    """
+    """Returns a task with an embedder's earlier prompts, after the settings' own."""
     if not isinstance(task, EmbeddingTask) or task.prompts:
         return task
     return dataclasses.replace(task, prompts=stored.get("prompts") or {})

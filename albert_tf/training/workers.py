@@ -38,11 +38,7 @@ class Cluster(NamedTuple):
 
 
 def find_cluster(timeout: float) -> Cluster:
-    """Returns the cluster in the environment variable TF_CONFIG, once all are there.
-
-    Raises `UsageError` if the variable does not describe a cluster, or `DataError` as
-    `wait_for`.
-    """
+    """Returns the cluster in TF_CONFIG, once all are there; see `wait_for`."""
     cluster = _described()
     own = cluster.workers[cluster.own]
     others = {k: where for k, where in cluster.workers.items() if k != cluster.own}

@@ -187,10 +187,7 @@ class _Batches:
 def distribute(
     strategy: Devices, make_dataset: Callable[[int, int], "tf.data.Dataset"]
 ) -> _Batches:
-    """Returns the batches on the devices, each of which holds its own rows.
-
-    As on TensorFlow, but with one input pipeline per process.
-    """
+    """Returns the batches on the devices, from one input pipeline per process."""
     processes = strategy.mesh.size // strategy.local_mesh.size
     number = jax.process_index() if processes > 1 else 0
     dataset = make_dataset(processes, number)

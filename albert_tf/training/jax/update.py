@@ -121,10 +121,7 @@ class Update:
     def batch_specs(
         self, batch: Mapping[str, np.ndarray]
     ) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns shapes, types and places of a batch, whose rows are divided.
-
-        Its values may be anything with the `shape` and `dtype` of the arrays.
-        """
+        """Returns shapes, types and places of a batch, whose rows are divided."""
         place = NamedSharding(self.mesh, _BY_ROWS)
         return {
             name: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=place)

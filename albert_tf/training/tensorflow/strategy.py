@@ -55,10 +55,7 @@ def create_strategy(
 
 
 def takes_several_processes(distribution: str) -> bool:
-    """Returns whether a run needs a process on each of several hosts.
-
-    One process controls all hosts of a TPU.
-    """
+    """Returns whether a run needs a process on each of several hosts."""
     return distribution == "multi_worker"
 
 

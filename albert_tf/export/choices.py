@@ -10,9 +10,11 @@ import tensorflow as tf
 from albert_tf.export.row_steps import in_steps, run_padded
 from albert_tf.export.text_inputs import (
     MAX_TEXT_BYTES,
+    STRINGS,
     Signature,
     TextInputs,
     checked,
+    shared,
     token_inputs,
 )
 from albert_tf.models.classifiers import AlbertMultipleChoice
@@ -82,6 +84,9 @@ def make_choice_signatures(
         answers = _answers(logits)
         chosen = tf.gather(choices, answers["index"], batch_dims=1)
         return answers | {"choice": chosen}
+
+    ranks = tf.TensorSpec([None, None], tf.string), tf.TensorSpec([None], tf.int32)
+    counted = shared(counted, STRINGS, STRINGS, *ranks)
 
     def default(context, question, choices):
         places = tf.range(1, _checked_width(choices, "choices") + 1)

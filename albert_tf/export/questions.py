@@ -39,6 +39,7 @@ from albert_tf.text.tokenizer_graph import TokensWithOffsets
 _IMPOSSIBLE = -2e6  # score of a made-up answer, see `squad_answers`
 # Two hashes of texts: (prime, base).
 _HASHES = ((2147483647, 1000003), (2147483629, 998244353))
+_DIGIT = 256  # a power is the product of two of this many in tables
 
 
 def answering_of(
@@ -351,9 +352,9 @@ def _keys(codes: tf.RaggedTensor, start, end) -> tf.Tensor:
 
 def _power(base: int, exponents: tf.Tensor, prime: int) -> tf.Tensor:
     """Returns `base ** exponents % prime`, for exponents up to `MAX_TEXT_BYTES`."""
-    result = tf.ones_like(exponents)
-    for bit in range(MAX_TEXT_BYTES.bit_length()):
-        factor = pow(base, 1 << bit, prime)
-        is_set = exponents // (1 << bit) % 2 == 1
-        result = tf.where(is_set, result * factor % prime, result)
-    return result
+    low, high = (
+        tf.constant([pow(base, i * step, prime) for i in range(count)], tf.int64)
+        for step, count in ((1, _DIGIT), (_DIGIT, MAX_TEXT_BYTES // _DIGIT + 1))
+    )
+    high = tf.gather(high, exponents // _DIGIT)
+    return high * tf.gather(low, exponents % _DIGIT) % prime

@@ -21,6 +21,7 @@ from albert_tf.export.text_inputs import (
     TextInputs,
     checked,
     in_range,
+    shared,
     token_inputs,
     within,
 )
@@ -79,7 +80,7 @@ def make_signatures(
     if head.answers_spans:
         return make_question_signatures(model, text_inputs, answering)
     backbone = model if head.name is None else model.backbone
-    embed = _embedder(backbone)
+    embed = _shared(_embedder(backbone))
     embeddings = {
         "embed": lambda text: embed(text_inputs(text)),
         "embed_layer": _layer_embedder(backbone, text_inputs),
@@ -90,12 +91,12 @@ def make_signatures(
         return make_tag_signatures(model, text_inputs, labels) | embeddings
     names, answer = None, embed
     if head.name == "text_embedder":
-        answer = _trained_embedder(model)
+        answer = _shared(_trained_embedder(model))
         embeddings |= _by_role(model, answer, text_inputs)
     if head.answers == LABELS:
         names = label_names(model, labels)
         by_rule = elastic is not None and elastic.rule is not None
-        answer = _classifier(model, names, elastic if by_rule else None)
+        answer = _shared(_classifier(model, names, elastic if by_rule else None))
     signatures = {
         "serving_default": lambda text: answer(text_inputs(text)),
         "pair": lambda text, text_pair: answer(text_inputs(text, text_pair)),
@@ -117,6 +118,12 @@ def make_signatures(
     elif names and problem_type_of(model) != "regression":
         signatures["classify"] = _classify_api(answer, text_inputs, names)
     return signatures
+
+
+def _shared(answer: Callable) -> Callable:
+    """Returns a function of model inputs; see `shared`."""
+    inputs = dict.fromkeys(features.ROWS, tf.TensorSpec([None, None], tf.int32))
+    return shared(answer, inputs)
 
 
 def _classifier(

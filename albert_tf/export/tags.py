@@ -23,8 +23,10 @@ from albert_tf.errors import require
 from albert_tf.export.row_steps import in_steps, run_padded
 from albert_tf.export.text_inputs import (
     MAX_TEXT_BYTES,
+    STRINGS,
     Signature,
     TextInputs,
+    shared,
     token_inputs,
 )
 from albert_tf.models.classifiers import AlbertTokenClassifier
@@ -100,10 +102,14 @@ def make_tag_signatures(
     if iob.mark_entities(names):
         find = functools.partial(entities, iob.entity_tables(names))
 
+    tag_all = functools.partial(tag_words, model, text_inputs)
+    tag = shared(tag_all, STRINGS, tf.TensorSpec([None], tf.int64))
+    split = shared(split_words, STRINGS)
+
     def of_texts(group, count, kinds):
         def answer(text):
-            words = split_words(tf.strings.substr(text, 0, MAX_TEXT_BYTES))
-            tags, scores = tag_words(model, text_inputs, words.strings, words.splits)
+            words = split(tf.strings.substr(text, 0, MAX_TEXT_BYTES))
+            tags, scores = tag(words.strings, words.splits)
             return _dense(words, group(tags, scores, words.splits), count, kinds)
 
         return answer
@@ -114,7 +120,7 @@ def make_tag_signatures(
         is_word = tf.sequence_mask(counts, width)
         strings = text_inputs.shortened(tf.boolean_mask(words, is_word))
         splits = tf.concat([[0], tf.cumsum(counts)], 0)
-        tags, scores = tag_words(model, text_inputs, strings, splits)
+        tags, scores = tag(strings, splits)
         places = tf.where(is_word)
 
         def dense(values, nothing):

@@ -24,6 +24,7 @@ from albert_tf.text.tokenizer_graph import as_utf8
 
 # From tensors to a dict of tensors; its arguments are named like the inputs.
 Signature = Callable[..., dict[str, tf.Tensor]]
+STRINGS = tf.TensorSpec([None], tf.string)
 # A server accepts messages of any size and batches the texts of many clients, so the
 # cost of one text must be bounded: first the raw bytes, which are cheap to read; then,
 # after runs of white space are collapsed, the bytes that go through the Unicode tables.
@@ -82,6 +83,11 @@ def specs_of(signature: Signature, model: keras.Model) -> list[tf.TensorSpec]:
     ]
 
 
+def shared(function: Callable, *specs: Any) -> Callable:
+    """Returns a function that signatures call: a copy in each is traced and loaded."""
+    return tf.function(function, specs, autograph=False)
+
+
 class TextInputs(tf.Module):
     """Turns texts and pairs of texts into model inputs.
 
@@ -95,6 +101,8 @@ class TextInputs(tf.Module):
         self.tokenizer = tokenizer
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
+        encode = shared(self._encode, STRINGS)
+        self._encode_once = lambda texts: encode(texts)  # is not saved by itself
 
     def __call__(self, texts, text_pairs=None) -> dict[str, tf.Tensor]:
         """Encodes strings `[B]`; see `inputs_graph.join_segments`.
@@ -103,10 +111,9 @@ class TextInputs(tf.Module):
         `Tokenizer.encode`, bytes that are not UTF-8 count as spaces, and nothing after
         such a byte or after a NUL is lost.
         """
-        second = None if text_pairs is None else self._tokenize(text_pairs)
-        return inputs_graph.join_segments(
-            self.tokenizer, self._tokenize(texts), second, self.max_seq_length
-        )
+        if text_pairs is None:
+            return self._encode_once(texts)
+        return self._encode(texts, text_pairs)
 
     def masked(self, texts) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Encodes strings `[B]` in which `[MASK]` marks masked tokens.
@@ -130,6 +137,12 @@ class TextInputs(tf.Module):
             self.tokenizer, ids, None, self.max_seq_length
         )
         return rows, too_long
+
+    def _encode(self, texts, text_pairs=None) -> dict[str, tf.Tensor]:
+        second = None if text_pairs is None else self._tokenize(text_pairs)
+        return inputs_graph.join_segments(
+            self.tokenizer, self._tokenize(texts), second, self.max_seq_length
+        )
 
     def _tokenize(self, texts) -> tf.RaggedTensor:
         return self.graph_tokenizer(self.shortened(texts))

@@ -53,7 +53,7 @@ def assert_as_python(signature, inputs, answer):
 
 def test_hostile_requests(exported):
     """Each is answered or refused; the process stays small, and so do its answers."""
-    attack(exported("text_classifier"), 300, 50)
+    attack(exported("text_classifier"), 150, 50)
 
 
 @pytest.mark.broad

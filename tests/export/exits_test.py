@@ -121,7 +121,7 @@ def test_the_warm_up_requests_are_answered(unsaved, model):
     ("rule", "fast"),
     [
         ("entropy:0.4", True),
-        ("patience:1", True),
+        pytest.param("patience:1", True, marks=pytest.mark.broad),
         ("patience:1", False),
         ("layers:2", True),
         (None, True),

@@ -4,10 +4,10 @@ There is no string for which the two are known to differ: the graph's Unicode ta
 come from Python's own, and the pinned SentencePiece breaks ties as TensorFlow Text's.
 """
 
-import json
 import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from albert_tf.errors import DataError, UsageError
 from albert_tf.text import byte_bpe
 from albert_tf.text.normalization import to_unicode
+from tests.export import c_api
 from tests.text import kinds
 from tests.text.kinds import ALL, SENTENCEPIECE, as_tensor
 
@@ -25,7 +26,7 @@ SCALARS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000
 
 
 STRINGS = [tf.TensorSpec([None], tf.string)]
-# The C library runs exported models with SentencePiece (tests/export/c_api_test.py).
+# Exported models have SentencePiece (tests/export/c_api_test.py).
 SERVED = ("bpe", "wordpiece")
 
 
@@ -135,19 +136,9 @@ def test_only_vectors_of_strings(kind):
         ALL[kind]([["a"]])
 
 
-_SERVE = """
-import json, sys, tensorflow as tf, tensorflow_text
-served = tf.saved_model.load(sys.argv[1]).signatures
-texts = tf.constant(json.load(open(sys.argv[2])))
-for kind in ("bpe", "wordpiece"):
-    found = served[kind](text=texts)
-    rows = zip(found["ids"].numpy().tolist(), found["lengths"].numpy().tolist())
-    print(json.dumps([row[:length] for row, length in rows]))
-"""
-
-
 @pytest.mark.slow
-def test_saved_model_in_a_clean_process(tmp_path, run_python):
+@pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
+def test_saved_model_without_python(tmp_path):
     module, signatures = tf.Module(), {}
     for kind in SERVED:
         setattr(module, kind, ALL[kind].graph)
@@ -159,12 +150,12 @@ def test_saved_model_in_a_clean_process(tmp_path, run_python):
         spec = tf.TensorSpec([None], tf.string, name="text")
         signatures[kind] = tf.function(serve).get_concrete_function(spec)
     tf.saved_model.save(module, str(tmp_path / "m"), signatures=signatures)
-
-    (tmp_path / "texts.json").write_text(json.dumps(kinds.TEXTS))
-    done = run_python("-c", _SERVE, tmp_path / "m", tmp_path / "texts.json")
-    assert done.returncode == 0, done.stderr
-    expected = [ALL[kind].encode_batch(kinds.TEXTS) for kind in SERVED]
-    assert [json.loads(line) for line in done.stdout.splitlines()] == expected
+    texts = np.array([text.encode() for text in kinds.TEXTS], object)
+    requests = [(kind, {"text": texts}) for kind in SERVED]
+    for kind, found in zip(SERVED, c_api.ask(tmp_path / "m", requests)[0], strict=True):
+        rows = zip(found["ids"].tolist(), found["lengths"], strict=True)
+        ids = [row[:length] for row, length in rows]
+        assert ids == ALL[kind].encode_batch(kinds.TEXTS)
 
 
 def test_setting_a_seed_does_not_end_it():

@@ -95,7 +95,7 @@ def fuzz(num_models: int) -> None:
     assert 0.1 < num_good / num_models < 0.9, num_good
 
 
-def test_changed_bytes(run_python):
+def test_changed_bytes(run_forked):
     code = "from tests.text import sentencepiece_test as t; t.fuzz(120)"
-    done = run_python("-c", code)
+    done = run_forked("-c", code)
     assert done.returncode == 0, done.stderr

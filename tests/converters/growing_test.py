@@ -21,15 +21,20 @@ def hidden_states(model):
     return [np.asarray(state) for state in outputs["hidden_states"]]
 
 
-def grown(small, **changes):
-    """A pretrainer of the small config with other weights than zero, and a larger one.
+def pretrainer(config):
+    """A model with other weights than zero.
 
     Layer norms begin as 1 and 0, so that wrong copies of them would not be noticed.
     """
-    model = AlbertPretrainer(small, seed=3)
+    model = AlbertPretrainer(config, seed=3)
     rng = np.random.default_rng(5)
     model.set_weights([rng.normal(0, 0.5, w.shape) for w in model.get_weights()])
-    larger = small.replace(**changes)
+    return model
+
+
+def grown(small, **changes):
+    """A pretrainer of the small config, and a larger one."""
+    model, larger = pretrainer(small), small.replace(**changes)
     return model, build_model(grow(from_model(model), larger), "pretraining")
 
 
@@ -74,7 +79,7 @@ def test_first_layers_compute_what_they_did(small, changes):
 )
 def test_a_model_cut_short_is_its_first_layers(changes):
     config = SMALL.replace(**changes)
-    model, _ = grown(config)
+    model = pretrainer(config)
     states = hidden_states(model)
     for layers in range(1, config.num_hidden_layers + 1):
         shorter = build_model(from_model(model), layers=layers)
@@ -88,7 +93,7 @@ def test_a_model_cut_short_is_its_first_layers(changes):
 
 @pytest.mark.parametrize("layers", [0, 4, -1, 1.0, True])
 def test_a_model_has_no_such_layers(layers):
-    checkpoint = from_model(AlbertPretrainer(SMALL, seed=3))
+    checkpoint = from_model(tiny.shared_model("pretraining", num_hidden_layers=3))
     with pytest.raises(UsageError, match="must be from 1 to 3, the layers of albert_"):
         build_model(checkpoint, layers=layers)
 

@@ -1,6 +1,7 @@
 """Folders of sentence-transformers by hand; tests/peers runs the library itself."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -40,14 +41,20 @@ def put_modules(folder, *modules):
 
 @pytest.fixture(scope="module")
 def encoder():
-    return randomize(make_model(None))
+    return randomize(make_model(None, num_hidden_layers=1))
+
+
+@pytest.fixture(scope="module")
+def written(encoder, tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written") / "theirs"
+    encoder.save_pretrained(folder, format="huggingface", tokenizer=tokenizer)
+    return folder
 
 
 @pytest.fixture
-def theirs(encoder, tokenizer, tmp_path):
+def theirs(written, tmp_path):
     """A folder as version 2 wrote it: a transformer, and the mean of its states."""
-    folder = tmp_path / "theirs"
-    encoder.save_pretrained(folder, format="huggingface", tokenizer=tokenizer)
+    folder = shutil.copytree(written, tmp_path / "theirs")
     put(folder / "sentence_bert_config.json", {"max_seq_length": 9})
     pooling = {**FLAGS, "pooling_mode_mean_tokens": True}
     put_modules(folder, (f"{OLD}Transformer", {}), (f"{OLD}Pooling", pooling))
@@ -241,7 +248,7 @@ def test_the_transformer_alone(theirs, encoder):
     ids=lambda options: " ".join(options),
 )
 def test_what_is_written_is_read(options, tokenizer, tmp_path):
-    model = randomize(make_model("text_embedder", **options))
+    model = randomize(make_model("text_embedder", num_hidden_layers=1, **options))
     model.max_seq_length = 11
     path = tmp_path / "theirs"
     model.save_pretrained(path, format="sentence_transformers", tokenizer=tokenizer)

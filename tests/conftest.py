@@ -123,6 +123,19 @@ def run_forked() -> Callable[..., subprocess.CompletedProcess]:
     return functools.partial(_run, forked.PYTHON)
 
 
+@pytest.fixture
+def eager():
+    """Computes without graphs: tracing a training step takes as long as ten of them.
+
+    `eager(False)` ends that, for what is exported.
+    """
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield tf.config.run_functions_eagerly
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     """The tokenizer of the golden files, for `tests.tiny.CONFIG` and larger models."""

@@ -14,7 +14,6 @@ from tests.text.kinds import BPE
 from tests.tiny import SPIECE
 
 NAMES = [name for name in albert_tf.__all__ if name != "__version__"]
-SLOW = ("AlbertTextClassifier", "export_saved_model")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Stand for models of the reader, by the arguments of the fixture `model_folder`.
 MODELS = {
@@ -73,13 +72,11 @@ def folder(tmp_path_factory, model_folder, records):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES],
-)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore::albert_tf.UntrainedWeightsWarning")
-def test_the_example_runs(name, folder, monkeypatch):
+def test_the_example_runs(name, folder, monkeypatch, eager):
     monkeypatch.chdir(folder)
+    eager(name != "export_saved_model")
     text = inspect.getdoc(getattr(albert_tf, name))
     example = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
     assert example.examples[0].source.startswith("import albert_tf")

@@ -90,12 +90,13 @@ def check_spans(model, served):
     ("name", "head", "task"),
     [("roberta", "masked_lm", "spans"), ("electra", "discriminator", "texts")],
 )
-def test_fine_tuned_models(tmp_path, name, head, task):
+def test_fine_tuned_models(tmp_path, eager, name, head, task):
     given = examples(task, tmp_path, save_start(tmp_path / "start", name, head))
     given |= {"num_train_steps": 2, "eval_steps": 2, "output_dir": tmp_path / "run"}
     if task == "texts":
         given["text_pair_column"] = "id"
     run("finetune", **given)
+    eager(False)
     model = tmp_path / "run"
     config = from_pretrained(model).config
     assert (config.family, config.type_vocab_size) == (name, 2 - (name == "roberta"))

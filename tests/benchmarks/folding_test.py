@@ -12,6 +12,7 @@ from tests.tiny import SPIECE, make_model
 pytest.importorskip("pytrec_eval")
 
 
+@pytest.mark.usefixtures("eager")
 def test_study(tmp_path, monkeypatch):
     lines = [f"{i}\t" * 7 + row for i, row in enumerate(ROWS)]
     text = "\n".join([HEADER + "sentence2\tscore", *lines]) + "\n"

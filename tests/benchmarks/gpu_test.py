@@ -1,5 +1,7 @@
 """JAX's step beside transformers': what counts as work, the page, and tiny runs."""
 
+import typing
+
 import keras
 import numpy as np
 import pytest
@@ -136,40 +138,45 @@ def test_turns_are_as_long_as_a_clock_needs():
     assert steps == [2, 2, 25, 25, 25]
 
 
+class Recorded:
+    """Takes a contestant's place, and keeps what it was told."""
+
+    calls: typing.ClassVar[list[str]] = []
+    kind = H100
+
+    def __init__(self, engine: str):
+        self.engine = engine
+
+    def __enter__(self):
+        self.told("begins")
+        return self
+
+    def __exit__(self, *unused):
+        self.told("ends")
+
+    def told(self, what: str):
+        self.calls.append(f"{self.engine} {what}")
+
+    def device(self) -> str:
+        return self.kind
+
+    def prepare(self, cases):
+        self.told("prepares")
+        self.cases = cases
+
+    def facts(self):
+        self.told("has prepared")
+        return {name: {"first": 1.0} for name in self.cases}
+
+    def run(self, name: str, steps: int) -> float:
+        if self.calls[-1] != "turns":
+            self.calls.append("turns")
+        return float(steps)
+
+
 def test_nothing_is_prepared_while_another_is_measured(monkeypatch):
-    calls: list[str] = []
-
-    class Recorded:
-        def __init__(self, engine: str):
-            self.engine = engine
-
-        def __enter__(self):
-            self.told("begins")
-            return self
-
-        def __exit__(self, *unused):
-            self.told("ends")
-
-        def told(self, what: str):
-            calls.append(f"{self.engine} {what}")
-
-        def device(self) -> str:
-            return H100
-
-        def prepare(self, cases):
-            self.told("prepares")
-            self.cases = cases
-
-        def facts(self):
-            self.told("has prepared")
-            return {name: {"first": 1.0} for name in self.cases}
-
-        def run(self, name: str, steps: int) -> float:
-            if calls[-1] != "turns":
-                calls.append("turns")
-            return float(steps)
-
     monkeypatch.setattr(gpu, "Contestant", Recorded)
+    monkeypatch.setattr(Recorded, "calls", calls := [])
     settings = gpu.Settings(parts=("sizes", "depth"), sizes=("base",), tiny=True)
     report = gpu.run(settings, lambda report: None)
     assert len(report.series["measured"]) == 7
@@ -215,6 +222,8 @@ def test_tiny_models_show_that_everything_runs(monkeypatch, part):
         forms = [f"4 x 128: jax, {form}" for form in (EAGER, FUSED)]
         assert forms == [one["name"] for one in measured]
         return
+    monkeypatch.setattr(gpu, "Contestant", Recorded)
+    monkeypatch.setattr(Recorded, "kind", "cpu")
     with pytest.raises(UsageError, match="JAX sees no GPU here; --scale=small"):
         topics.measure("step", values | {"scale": "full"}, saved.append)
 

@@ -40,6 +40,7 @@ def test_bm25():
     assert found[1] == pytest.approx([*first[:2], 2 * dog * share(1, 3)])
 
 
+@pytest.mark.usefixtures("eager")
 def test_study(model_folder, tmp_path, monkeypatch):
     lines = [f"{i}\t" * 7 + row for i, row in enumerate(ROWS)]
     for name in ("train", "dev"):

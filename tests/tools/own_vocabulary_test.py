@@ -16,6 +16,7 @@ CONFIG = tiny_config(vocab_size=600, num_hidden_layers=1, max_position_embedding
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("kind", "file_name", "more"),
     [

@@ -115,7 +115,7 @@ def run(verb: str, **flags) -> str:
 
 
 @pytest.mark.slow
-def test_the_main_job_through_the_commands(bucket, monkeypatch):
+def test_the_main_job_through_the_commands(bucket, monkeypatch, eager):
     """Of the calls that begin and end each command, one in twenty fails."""
     job = Job(bucket)
     text, output = job.path("*.txt"), job.path("spiece.model")
@@ -148,6 +148,7 @@ def test_the_main_job_through_the_commands(bucket, monkeypatch):
         assert row["prediction"] == answer["prediction"]
         for label, score in answer["probabilities"].items():
             assert float(row[f"probability_{label}"]) == pytest.approx(score, abs=1e-5)
+    eager(False)
     served = {"output_dir": job.path("served"), "warmup_batch_sizes": ""}
     run("export", model=model, version=1, **served)
     content = manifest.verify(job.path("served/1"))

@@ -16,11 +16,7 @@ from packaging.requirements import Requirement
 from tests.imports import ROOT, imported, python_files, statements
 
 # Modules that also run with KERAS_BACKEND=jax or torch.
-BACKEND_FREE = (
-    "albert_tf/config",
-    "albert_tf/models",
-    "albert_tf/names",
-)
+BACKEND_FREE = ("albert_tf/config", "albert_tf/models", "albert_tf/names")
 # Beam workers run these without TensorFlow.
 WITHOUT_TENSORFLOW = (
     "albert_tf/data/corpus",
@@ -67,6 +63,7 @@ def evaluate(node: ast.expr):
     return ast.literal_eval(node)
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BUILD = (ROOT / "BUILD").read_text(encoding="utf-8")
 RULES = rules(BUILD)
 MODULE = {source: name for name, rule in RULES.items() for source in rule["srcs"]}
@@ -89,23 +86,15 @@ def test_every_file_is_in_one_module():
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_deps_are_the_real_imports(name):
+def test_deps_are_the_real_imports_and_point_down(name):
     deps, real = RULES[name]["deps"], modules_and_packages(name)
     more = sorted(real - set(deps))
     fewer = sorted(set(deps) - real)
     assert not more, f"{name} imports {more}: add it to deps in BUILD, or do not"
     assert not fewer, f"{name} does not import {fewer}: remove it from deps in BUILD"
     assert deps == sorted(set(deps)), f"{name}: sort deps in BUILD"
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_imports_point_down(name):
-    layer = list(RULES).index(name)
-    above = [
-        dep
-        for dep in RULES[name]["deps"]
-        if dep.startswith(":") and list(RULES).index(dep[1:]) > layer
-    ]
+    names = [f":{one}" for one in RULES]
+    above = set(deps).intersection(names[names.index(f":{name}") + 1 :])
     assert not above, f"{name} imports {above}, which BUILD lists after it"
 
 
@@ -273,8 +262,7 @@ def pins(path: pathlib.Path) -> dict[str, Requirement]:
 
 
 def test_requirements_agree():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    ranges = {plain(one.name): one for one in map(Requirement, project["dependencies"])}
+    ranges = {plain(one.name): one for one in map(Requirement, PROJECT["dependencies"])}
     exact, lock = pins(ROOT / "requirements.txt"), pins(ROOT / "requirements.lock")
     assert exact.keys() == ranges.keys()
     for name, requirement in exact.items():
@@ -293,9 +281,8 @@ def test_a_tpu_gets_the_same_versions_where_its_tensorflow_allows():
 
 
 def test_extras_are_in_the_lock():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = pins(ROOT / "requirements.lock")
-    for extra, requirements in project["optional-dependencies"].items():
+    for extra, requirements in PROJECT["optional-dependencies"].items():
         for requirement in map(Requirement, requirements):
             # Beam needs another protobuf than TensorFlow gets here; an extra may also
             # take in other modules of this package.
@@ -305,11 +292,10 @@ def test_extras_are_in_the_lock():
 
 
 def test_third_party_imports_are_declared():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = sum(project["optional-dependencies"].values(), [])
+    extras = sum(PROJECT["optional-dependencies"].values(), [])
     declared = {
         plain(Requirement(text).name).replace("-", "_")
-        for text in [*project["dependencies"], *extras]
+        for text in [*PROJECT["dependencies"], *extras]
     }
     names = {
         dep.removeprefix("@pypi//")

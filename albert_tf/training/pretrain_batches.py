@@ -166,6 +166,7 @@ class RunBatches:
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self.summary = data.summary if len(summaries) == 1 else "; ".join(summaries)
         self._held_out: dict[str, PretrainingData] = {}  # by source, or ""
+        self._passes: dict[tuple[int, int, str], tf.data.Dataset] = {}
         # Every device must take the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
@@ -209,12 +210,16 @@ class RunBatches:
         self, num_pipelines: int = 1, pipeline: int = 0, source: str = ""
     ) -> tf.data.Dataset:
         """Returns one pass over one pipeline's held-out examples, from one source."""
-        return self._held_out[source].batches(
-            self._eval_batch_size,
-            is_training=False,
-            num_input_pipelines=num_pipelines,
-            input_pipeline_id=pipeline,
-        )
+        # Made once, because TensorFlow never frees a dataset's Python functions.
+        key = (num_pipelines, pipeline, source)
+        if key not in self._passes:
+            self._passes[key] = self._held_out[source].batches(
+                self._eval_batch_size,
+                is_training=False,
+                num_input_pipelines=num_pipelines,
+                input_pipeline_id=pipeline,
+            )
+        return self._passes[key]
 
     def evaluated_on(self) -> dict[str, Any]:
         """Describes the held-out examples that evaluations use.
@@ -245,7 +250,6 @@ class RunBatches:
             )
             baselines = self.objective.baselines(itertools.chain.from_iterable(batches))
 
-        # Made once, because TensorFlow never frees a dataset's Python functions.
         held_out = {
             name: distribute(step.strategy, functools.partial(self.eval, source=name))
             for name in self._held_out

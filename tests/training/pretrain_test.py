@@ -3,9 +3,12 @@
 import contextlib
 import dataclasses
 import gc
+import io
 import json
 import os
+import re
 import shutil
+import types
 from unittest import mock
 
 import numpy as np
@@ -23,7 +26,7 @@ from albert_tf.reports import run_page
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import hubs
-from albert_tf.training import loop, pretrain, pretrain_outputs
+from albert_tf.training import base_step, loop, pretrain, pretrain_outputs
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.pretrain_batches import RunBatches
 from albert_tf.training.pretrain_inputs import check_ngram
@@ -39,34 +42,19 @@ from tests.training import runs
 from tests.training.runs import lines_of, run_pretraining
 
 WEIGHTS = "model/model.safetensors"
-AVERAGED = {"ema_decay": 0.9, "export_weights": "average", "eval_steps": 4}
-AVERAGED |= {"eval_file": str(runs.RECORDS), "save_checkpoints_steps": 2}
-AVERAGED |= {"train_batch_size": 2}
 SMALL = {"hidden_size": 6, "num_hidden_layers": 1, "max_position_embeddings": 64}
 
 
-def stop_after(monkeypatch, step):
-    """Lets a run end after the checkpoint of a step, before its evaluation."""
+def act_after(monkeypatch, step, act):
+    """Does something after the checkpoint of a step, before its evaluation."""
     save = TrainingCheckpoints.save
 
-    def save_and_stop(self, wait=False):
-        save(self, wait)
-        if self.step == step:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(TrainingCheckpoints, "save", save_and_stop)
-
-
-def copy_after(monkeypatch, step, run, copy):
-    """Copies the folder of a run after the checkpoint of a step."""
-    save = TrainingCheckpoints.save
-
-    def save_and_copy(self, wait=False):
+    def save_and_act(self, wait=False):
         save(self, wait=True)
-        if self.step == step and not copy.exists():
-            shutil.copytree(run, copy, ignore=shutil.ignore_patterns(".lock"))
+        if self.step == step:
+            act()
 
-    monkeypatch.setattr(TrainingCheckpoints, "save", save_and_copy)
+    monkeypatch.setattr(TrainingCheckpoints, "save", save_and_act)
 
 
 NAME = "backbone/encoder/ffn_0/output/kernel"
@@ -83,8 +71,47 @@ def kernel(path):
     return model.backbone.encoder.ffns[0].get_weights()[2]
 
 
-def first_step_after_overflows(run):
-    """Checks that they are skipped, counted and shown; returns the first other step."""
+@pytest.fixture(scope="module")
+def averaged(records, tmp_path_factory):
+    """A run of two phases in float16, which also keeps averages, best and answers.
+
+    Its records hold no pairs. There is a copy of it as if killed between the phases.
+    """
+    folder, objects = tmp_path_factory.mktemp("averaged"), []
+    for length in (32, 64):
+        data = records(pair_policy="none", max_seq_length=length)
+        (folder / f"of_{length}").symlink_to(data)
+    given = {"input_file": folder / "of_{length}", "max_predictions_per_seq": 10}
+    given |= {"eval_file": folder / "of_64", "max_seq_length": 64, "eval_steps": 8}
+    given |= {"num_train_steps": 9, "sequence_length_schedule": "32:6:6,64:3:2"}
+    given |= {"precision": "float16", "log_steps": 1, "sample_texts": ("a [MASK]",)}
+    given |= {"ema_decay": 0.9, "export_weights": "average", "keep_best": "loss"}
+    given |= {"save_checkpoints_steps": 2, "train_batch_size": 2}
+    record, said = Progress.record, io.StringIO()
+
+    def record_and_count(self, split, step, values):
+        record(self, split, step, values)
+        if split == "eval":
+            gc.collect()
+            objects.append(len(gc.get_objects()))
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr(loss_scale, "INITIAL", 2.0**22)
+        patch.setattr(Progress, "record", record_and_count)
+        warn = mock.Mock()
+        patch.setattr(base_step.logging, "warning", warn)
+        places = folder / "run", folder / "cut"
+        ignore = shutil.ignore_patterns(".lock")
+        act_after(patch, 6, lambda: shutil.copytree(*places, ignore=ignore))
+        run_pretraining(folder, **given)
+    warned = [call.args[0] % call.args[1:] for call in warn.call_args_list]
+    about = {"said": said.getvalue(), "warned": warned, "objects": objects}
+    return types.SimpleNamespace(folder=folder, given=given, **about)
+
+
+@pytest.mark.slow
+def test_phases_averages_and_overflows_of_float16(averaged):
+    run = averaged.folder / "run"
     lines, skipped = lines_of(run, "train"), 0
     for step, line in enumerate(lines, 1):
         skipped += "grad_norm" not in line
@@ -92,32 +119,11 @@ def first_step_after_overflows(run):
         assert line["loss_scale"] == 2.0**22 / 2**skipped
     page = (run / "report.html").read_text()
     assert "Loss scale" in page and "Skipped steps" in page
-    return min(line["step"] for line in lines if "grad_norm" in line)
-
-
-@pytest.mark.slow
-def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
-    records, tmp_path, monkeypatch, capsys
-):
-    for length in (32, 64):
-        folder = records(pair_policy="none", max_seq_length=length)
-        (tmp_path / f"of_{length}").symlink_to(folder)
-    run, stopped = tmp_path / "run", tmp_path / "cut"
-    given = {"input_file": tmp_path / "of_{length}", "max_predictions_per_seq": 10}
-    given |= {"eval_file": tmp_path / "of_64", "max_seq_length": 64}
-    given |= {"num_train_steps": 9, "sequence_length_schedule": "32:6:6,64:3:2"}
-    given |= {"precision": "float16", "log_steps": 1, "sample_texts": ("a [MASK]",)}
-    given = {**AVERAGED, **given}
-    monkeypatch.setattr(loss_scale, "INITIAL", 2.0**22)
-    with monkeypatch.context() as patch:
-        copy_after(patch, 6, run, stopped)
-        model = run_pretraining(tmp_path, **given)
-    begun = first_step_after_overflows(run)
-    skipped = lines_of(run, "train")[-1]["skipped_steps"]
-    assert f"skipped={skipped}" in capsys.readouterr().err
+    assert f"skipped={skipped}" in averaged.said
+    begun = min(line["step"] for line in lines if "grad_norm" in line)
     lines = lines_of(run, "eval")
     # Phases end with an evaluation, which is not repeated when the next one begins.
-    assert [line["step"] for line in lines] == [4, 6, 8, 9]
+    assert [line["step"] for line in lines] == [6, 8, 9]
     for line in lines:
         # Nothing has been averaged; later, float16 may not tell one step from the next.
         assert line["step"] >= begun or line["ema_loss"] == line["loss"]
@@ -125,24 +131,33 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
         assert "ema_mlm_baseline" not in line
     assert lines[-1]["ema_loss"] != lines[-1]["loss"]
     # The model is the average; the checkpoint has both.
-    np.testing.assert_array_equal(kernel(model), read(run, "averages"))
-    assert np.abs(kernel(model) - read(run, "weights")).max() > 1e-4
+    model = kernel(run / "model")
+    np.testing.assert_array_equal(model, read(run, "averages"))
+    assert np.abs(model - read(run, "weights")).max() > 1e-4
     content = json.loads((run / "run.json").read_text())["content"]["data"]
     assert {"records", "records of 32 tokens"} <= set(content)
-    # As if killed at the boundary, before its evaluation.
-    assert not (stopped / "model").exists()
-    # While it is stopped, the run is a model of the weights that it would export.
-    np.testing.assert_array_equal(kernel(stopped), read(stopped, "averages"))
-    assert np.any(kernel(stopped) != read(stopped, "weights"))
-    run_pretraining(tmp_path, output_dir=stopped, **given)
-    runs.assert_same_run(run, stopped)
     found = map(json.loads, (run / "samples.jsonl").read_text().splitlines())
     found = {(line["step"], line["weights"]): line["answers"] for line in found}
-    assert list(found) == [(s, w) for s in (4, 6, 8, 9) for w in ("last", "average")]
+    assert list(found) == [(s, w) for s in (6, 8, 9) for w in ("last", "average")]
     assert found[9, "last"] != found[9, "average"]
     text = (run / "README.md").read_text()
     assert "decay 0.9; this model has the average" in text
     assert "32 tokens, then 3 steps of 2 examples" in text
+
+
+@pytest.mark.slow
+def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
+    averaged, monkeypatch
+):
+    folder, given = averaged.folder, averaged.given
+    stopped = folder / "cut"
+    assert not (stopped / "model").exists()
+    # While it is stopped, the run is a model of the weights that it would export.
+    np.testing.assert_array_equal(kernel(stopped), read(stopped, "averages"))
+    assert np.any(kernel(stopped) != read(stopped, "weights"))
+    monkeypatch.setattr(loss_scale, "INITIAL", 2.0**22)
+    run_pretraining(folder, output_dir=stopped, **given)
+    runs.assert_same_run(folder / "run", stopped)
     # Other averages and other phases are another run.
     phases = {"sequence_length_schedule": "32:6:6,64:3:1"}
     for other, message in (
@@ -150,31 +165,42 @@ def test_averages_phases_and_float16_are_resumed_to_the_same_bits(
         (phases, "--sequence_length_schedule='32:6:6,64:3:2'"),
     ):
         with pytest.raises(UsageError, match=message):
-            run_pretraining(tmp_path, **{**given, **other})
+            run_pretraining(folder, **{**given, **other})
 
 
 @pytest.mark.slow
-def test_a_long_run_does_not_grow(tmp_path, monkeypatch):
+def test_full_sentences_train_the_masked_lm_alone(averaged):
+    run = averaged.folder / "run"
+    assert "MLM accuracy" in averaged.said and "SOP" not in averaged.said
+    for line in lines_of(run):
+        assert line["loss"] == line["mlm_loss"]
+        assert not [name for name in line if name.startswith("sop")]
+    assert re.search(r"\| held out, step \d \|", (run / "README.md").read_text())
+    # The pooler is not trained, and said so.
+    (said,) = [text for text in averaged.warned if "pooler" in text]
+    assert "the loss does not read backbone/pooler/bias, backbone/pooler/kernel" in said
+    config = albert_tf.AlbertConfig.from_json(averaged.folder / "albert_config.json")
+    start = weight_names(albert_tf.AlbertPretrainer(config, seed=7))
+    for name in ("model", "best"):
+        with pytest.warns(albert_tf.UntrainedWeightsWarning, match="backbone/pooler"):
+            model = albert_tf.from_pretrained(run / name)
+        assert len(model.untrained_weights) == 4
+        for name, value in weight_names(model).items():
+            same = np.array_equal(value, start[name])
+            assert same == (name in model.untrained_weights), name
+
+
+@pytest.mark.slow
+def test_a_long_run_does_not_grow(averaged):
     """Evaluations, checkpoints, best models and answers leave nothing in memory."""
-    counts = []
-    record = Progress.record
-
-    def record_and_count(self, split, step, values):
-        record(self, split, step, values)
-        if split == "eval":
-            gc.collect()
-            counts.append(len(gc.get_objects()))
-
-    monkeypatch.setattr(Progress, "record", record_and_count)
-    changes = {"num_train_steps": 7, "eval_steps": 1, "keep_best": "loss"}
-    changes |= {"sample_texts": ("a [MASK]",)}
-    run_pretraining(tmp_path, **{**AVERAGED, **changes})
-    # The first evaluations compile. Lines of metrics stay, 50 objects at a time; a
-    # data set would be 2,000.
-    assert len(counts) == 7 and max(np.diff(counts)[3:]) < 500
+    # Each phase compiles. Lines of metrics stay, 50 objects at a time; a data set would
+    # be 2,000.
+    growth = np.diff(averaged.objects)
+    assert len(growth) == 2 and growth[-1] < 500, growth
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplog):
     losses = {2: 5.0, 4: 3.0, 6: 4.0}
 
@@ -188,7 +214,7 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplo
     given = {"keep_best": "loss", "keep_checkpoint_max": 1, "eval_steps": 2}
     given |= {"save_checkpoints_steps": 2, "eval_file": str(runs.RECORDS)}
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_after(patch, 4)
+        act_after(patch, 4, mock.Mock(side_effect=KeyboardInterrupt))
         run_pretraining(tmp_path, **given)
     run = tmp_path / "run"
     record = json.loads((run / "best/best.json").read_text())
@@ -253,6 +279,7 @@ def test_other_sizes_are_refused(small, tmp_path, layers, hidden, grow, message)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
     path = small.pop("init_checkpoint")
     found = hubs.Download(path, "hf://owner/small@0123")
@@ -327,6 +354,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_model(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
     data, run = tmp_path / "data.tfrecord", tmp_path / "run"
     data.write_bytes(runs.RECORDS.read_bytes())
@@ -490,6 +518,7 @@ def test_roberta_from_records_to_the_model(records, tmp_path, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, capfd):
     cased = {"do_lower_case": False, "keep_accents": True, "max_seq_length": 64}
     data, out = records(pair_policy="nsp", **cased), tmp_path / "run"
@@ -523,30 +552,6 @@ def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, ca
     with pytest.raises(UsageError, match="--objective=albert requires"):
         run_pretraining(tmp_path, SMALL, **given, output_dir=tmp_path / "other")
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.slow
-def test_full_sentences_train_the_masked_lm_alone(records, tmp_path, caplog, capfd):
-    data = records(pair_policy="none", max_seq_length=64)
-    run_pretraining(tmp_path, SMALL, **short(data, keep_best="loss"))
-    said = capfd.readouterr().err
-    assert "MLM accuracy" in said and "SOP" not in said
-    for line in lines_of(tmp_path / "run"):
-        assert line["loss"] == line["mlm_loss"]
-        assert not [name for name in line if name.startswith("sop")]
-    assert "| held out, step 2 |" in (tmp_path / "run/README.md").read_text()
-    # The pooler is not trained, and said so.
-    (said,) = [m for m in caplog.messages if "pooler" in m]
-    assert "the loss does not read backbone/pooler/bias, backbone/pooler/kernel" in said
-    config = albert_tf.AlbertConfig.from_json(tmp_path / "albert_config.json")
-    start = weight_names(albert_tf.AlbertPretrainer(config, seed=7))
-    for name in ("model", "best"):
-        with pytest.warns(albert_tf.UntrainedWeightsWarning, match="backbone/pooler"):
-            model = albert_tf.from_pretrained(tmp_path / "run" / name)
-        assert len(model.untrained_weights) == 4
-        for name, value in weight_names(model).items():
-            same = np.array_equal(value, start[name])
-            assert same == (name in model.untrained_weights), name
 
 
 def test_a_new_head_is_drawn_from_the_seed(tmp_path):

@@ -32,8 +32,7 @@ def find(step, reason="", losses=(), evaluations=(), **changes):
     )
     given = types.SimpleNamespace(
         data=types.SimpleNamespace(
-            task=task,
-            train=types.SimpleNamespace(targets=TARGETS),
+            task=task, train=types.SimpleNamespace(targets=TARGETS)
         ),
         settings=settings,
     )
@@ -136,6 +135,7 @@ def test_each_worker_computes_its_rows_of_a_batch(monkeypatch, place):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_the_chief_decides(tables, pretrained, tmp_path, monkeypatch, caplog):
     seen = []
 

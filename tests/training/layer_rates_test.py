@@ -6,10 +6,7 @@ from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.adamw import AdamW
-from albert_tf.training.finetune_settings import (
-    DECAY_RULES,
-    learning_rate_multipliers,
-)
+from albert_tf.training.finetune_settings import DECAY_RULES, learning_rate_multipliers
 from tests.training.runs import CONFIG
 
 UNSHARED = CONFIG.replace(sharing="none", num_hidden_layers=2)

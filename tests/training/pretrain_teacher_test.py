@@ -126,14 +126,8 @@ def test_a_teacher_that_cannot_teach(teacher_of, tmp_path, teacher, changes, mes
             {**DRAWN, "depth_consistency": 0.1},
             "--depth_consistency: cannot be combined",
         ),
-        (
-            {"teacher": "", "teacher_layers": ("1:1",)},
-            "--teacher_layers: requires",
-        ),
-        (
-            {"teacher": "", "teacher_weight": 0.5},
-            "--teacher_weight: requires",
-        ),
+        ({"teacher": "", "teacher_layers": ("1:1",)}, "--teacher_layers: requires"),
+        ({"teacher": "", "teacher_weight": 0.5}, "--teacher_weight: requires"),
     ],
 )
 def test_settings_that_do_not_fit_a_teacher(tmp_path, changes, message):

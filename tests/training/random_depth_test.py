@@ -39,6 +39,9 @@ def batches():
     return iter(tf.data.Dataset.from_tensors(BATCH).repeat())
 
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
 def make_step(layers, **options):
     config = tiny.tiny_config(num_hidden_layers=layers, hidden_dropout_prob=0.1)
     model = AlbertPretrainer(config, seed=1)

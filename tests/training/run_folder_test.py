@@ -138,10 +138,7 @@ LATER = {
             r"with config: hidden_size=12; received 16 \(--preset=albert_base\)",
         ),
         # Some fields are left out where they are off.
-        (
-            *({}, {"config": {"hidden_size": 12}}),
-            "depth_embedding=True; received None",
-        ),
+        (*({}, {"config": {"hidden_size": 12}}), "depth_embedding=True; received None"),
         (
             *({}, {"config": {**CONTENT["config"], "depth_rank": 2}}),
             "depth_rank=None; received 2",
@@ -316,7 +313,7 @@ def test_it_learns_and_leaves_a_folder(finished, tables):
 
 
 @pytest.fixture
-def once(tables, pretrained):
+def once(tables, pretrained, eagerly):
     """Fine-tunes for one step in a folder."""
     given = {"train_file": tables["train_file"], "init_checkpoint": pretrained}
     return functools.partial(run, **given, num_train_steps=1)

@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.converters import load
 from albert_tf.converters.load import from_pretrained
@@ -79,6 +80,7 @@ def two_layers(pretrained_as):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_moves_the_lower_layers_less(tables, pretrained_as, tmp_path):
     out = tmp_path / "out"
     start = pretrained_as(sharing="none", num_hidden_layers=2)
@@ -130,7 +132,9 @@ def test_exits_with_the_model_without_and_alone(two_layers, tables, tmp_path, ca
     assert json.loads((joint / "metrics.json").read_text())["dev_accuracy"] > 0.9
     # A run without exits does not keep them.
     given = {"train_file": tables["train_file"], "num_train_steps": 1}
+    tf.config.run_functions_eagerly(True)
     run(plain, init_checkpoint=str(joint), **given)
+    tf.config.run_functions_eagerly(False)
     assert "exits of" in caplog.text and "are not kept" in caplog.text
     assert from_pretrained(plain).num_exits == 0
     # Frozen trains the exits alone.

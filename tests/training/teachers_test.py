@@ -123,6 +123,7 @@ def test_vectors_of_texts_alone(model_folder, tokenizer, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_with_a_living_teacher_is_the_one_with_a_kept_file(
     model_folder, tables, pretrained, tmp_path
 ):
@@ -131,7 +132,7 @@ def test_a_run_with_a_living_teacher_is_the_one_with_a_kept_file(
         **tables,
         "init_checkpoint": pretrained,
         "teacher": model_folder("text_classifier", labels=("good", "bad")),
-        "num_train_steps": 30,
+        "num_train_steps": 4,
         "gradient_accumulation_steps": 2,
         "dropout": 0.1,
     }

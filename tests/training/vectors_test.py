@@ -36,6 +36,7 @@ def write(path, columns, count=10):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_on_pairs_leaves_an_embedder(pretrained, tmp_path):
     train = write(tmp_path / "train.tsv", ["text", "positive", "negative"])
     dev = write(tmp_path / "dev.tsv", ["text", "positive"])
@@ -97,11 +98,7 @@ def read(tmp_path, columns, **changes):
             {"teacher_vectors": "v.npy"},
             "teacher_vectors: only for texts alone, .* received 'tuples'",
         ),
-        (
-            "text",
-            {"teacher_vectors": "no.npy"},
-            "no.npy: expected an array of vectors",
-        ),
+        ("text", {"teacher_vectors": "no.npy"}, "no.npy: expected an array of vectors"),
         ("text", {"prompt": ("query=x",)}, "prompt: query and passage are for pairs"),
         ("text", {"dev_fraction": 0.2}, "dev_fraction: texts alone have nothing"),
         ("text positive", {"score_loss": "mse"}, "score_loss: without effect on tup"),

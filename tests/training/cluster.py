@@ -78,8 +78,7 @@ def refused(*processes, timeout=400):
 def pretraining(folder, name="run", **changes):
     values = {"eval_file": str(runs.RECORDS), "eval_batch_size": 24, "log_steps": 2}
     values |= {"train_batch_size": 8, "eval_steps": 3, "save_checkpoints_steps": 4}
-    values |= {"num_warmup_steps": 2, "max_eval_steps": 100, "learning_rate": 0.00176}
-    values["optimizer"] = "lamb"
+    values |= {"num_warmup_steps": 2, "max_eval_steps": 100, "learning_rate": 1e-4}
     return runs.pretraining(
         folder, EXACT, **{**values, "output_dir": folder / name, **changes}
     )

@@ -118,16 +118,14 @@ def as_written():
 
 @pytest.mark.parametrize(
     ("table", "readers"),
-    [
-        (GROUPS, False),
-        pytest.param({**INNER, **OWN}, True, marks=pytest.mark.slow),
-    ],
+    [(GROUPS, False), pytest.param({**INNER, **OWN}, True, marks=pytest.mark.slow)],
 )
 def test_loops_give_the_same_bits(table, readers):
     encoder = make(**table)
     with as_written():
         unrolled = train(encoder, "unrolled", readers=readers)
-        for form in LOOPS:
+        # The remat form has the other one's loop; `loop` with these is broad, below.
+        for form in LOOPS[1:] if readers else LOOPS:
             found = train(encoder, form, readers=readers)
             np.testing.assert_array_equal(found[1], unrolled[1])
             # The readers' layer is outside: other sums of the same gradients.
@@ -141,8 +139,7 @@ def test_loops_give_the_same_bits(table, readers):
         ("loop_remat", BOTH, "float64", 1e-14, False),
         ("loop_remat", {**GROUPS, **OWN}, "mixed_bfloat16", 0.02, False),
         pytest.param(
-            *("loop", {**INNER, **OWN}, "float32", 1e-6, True),
-            marks=pytest.mark.broad,
+            *("loop", {**INNER, **OWN}, "float32", 1e-6, True), marks=pytest.mark.broad
         ),
     ],
 )

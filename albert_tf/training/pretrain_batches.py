@@ -166,7 +166,8 @@ class RunBatches:
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self.summary = data.summary if len(summaries) == 1 else "; ".join(summaries)
         self._held_out: dict[str, PretrainingData] = {}  # by source, or ""
-        self._passes: dict[tuple[int, int, str], tf.data.Dataset] = {}
+        # Once each, because TensorFlow never frees a data set's Python functions.
+        self.eval = functools.cache(self._pass)
         # Every device must take the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
@@ -206,20 +207,14 @@ class RunBatches:
         )
         return skipped.leave_out(dataset, step)
 
-    def eval(
-        self, num_pipelines: int = 1, pipeline: int = 0, source: str = ""
-    ) -> tf.data.Dataset:
+    def _pass(self, source: str, num_pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Returns one pass over one pipeline's held-out examples, from one source."""
-        # Made once, because TensorFlow never frees a dataset's Python functions.
-        key = (num_pipelines, pipeline, source)
-        if key not in self._passes:
-            self._passes[key] = self._held_out[source].batches(
-                self._eval_batch_size,
-                is_training=False,
-                num_input_pipelines=num_pipelines,
-                input_pipeline_id=pipeline,
-            )
-        return self._passes[key]
+        return self._held_out[source].batches(
+            self._eval_batch_size,
+            is_training=False,
+            num_input_pipelines=num_pipelines,
+            input_pipeline_id=pipeline,
+        )
 
     def evaluated_on(self) -> dict[str, Any]:
         """Describes the held-out examples that evaluations use.
@@ -243,7 +238,7 @@ class RunBatches:
             return None
         limit = self.settings.max_eval_steps
         with data_errors():
-            passes = (self.eval(source=name) for name in self._held_out)
+            passes = (self.eval(name, 1, 0) for name in self._held_out)
             batches = (
                 itertools.islice(one.as_numpy_iterator(), limit or None)
                 for one in passes
@@ -251,7 +246,7 @@ class RunBatches:
             baselines = self.objective.baselines(itertools.chain.from_iterable(batches))
 
         held_out = {
-            name: distribute(step.strategy, functools.partial(self.eval, source=name))
+            name: distribute(step.strategy, functools.partial(self.eval, name))
             for name in self._held_out
         }
 

@@ -84,17 +84,16 @@ def test_numbers_that_are_not_finite_survive_as_json(tmp_path):
     assert other == skipped
 
 
-@pytest.mark.parametrize("bad", ["{", "[" * 200_000])
-def test_a_line_that_is_not_json_is_named(tmp_path, bad):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        *((bad, "JSON") for bad in ("{", "[" * 200_000)),
+        *((bad, "an object") for bad in ("1", "[1]", '{"split": "train"}')),
+        ('{"step": null}', "an object"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(tmp_path, bad, message):
     path = tmp_path / "metrics.jsonl"
-    path.write_text(f"{bad}\n{json.dumps(line(1))}\n")
-    with pytest.raises(DataError, match="metrics.jsonl: line 1 must be JSON"):
-        MetricsFile(path, 5)
-
-
-@pytest.mark.parametrize("bad", ["1", "[1]", '{"split": "train"}', '{"step": null}'])
-def test_a_line_without_a_step_is_named(tmp_path, bad):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(f"{json.dumps(line(1))}\n{bad}\n")
-    with pytest.raises(DataError, match="metrics.jsonl: line 2 must be an object"):
+    path.write_text(f"{json.dumps(line(1))}\n{bad}\n{json.dumps(line(2))}\n")
+    with pytest.raises(DataError, match=f"metrics.jsonl: line 2 must be {message}"):
         MetricsFile(path, 5)

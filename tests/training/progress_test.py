@@ -1,5 +1,8 @@
 """A run that was killed and resumed shows every step once."""
 
+from unittest import mock
+
+import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
@@ -79,28 +82,24 @@ def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(bucket):
     assert lines()[-2:] == [("train", 4), ("train", 6)]
 
 
-def test_a_run_begins_without_tensorboard_on_a_full_disk(tmp_path, monkeypatch, caplog):
-    def fail(path):
-        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
-
-    monkeypatch.setattr(tf.summary, "create_file_writer", fail)
-    record(str(tmp_path), 0, [2])
-    assert "tensorboard is not written: No space left on device" in caplog.text
-    assert [line["step"] for line in read(str(tmp_path))] == [2]
-
-
-def test_a_full_disk_is_said_once_without_names_of_the_graph(
-    tmp_path, monkeypatch, caplog
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("create_file_writer", "x; No space left on device"),
+        (
+            "scalar",
+            "{{function_node __wrapped__W}} x; No space left on device [Op:W] name:",
+        ),
+    ],
+)
+def test_a_full_disk_costs_tensorboard_and_is_said_once(
+    tmp_path, monkeypatch, caplog, name, message
 ):
-    def fail(*args, **kwargs):
-        message = (
-            "{{function_node __wrapped__W}} x; No space left on device [Op:W] name:"
-        )
-        raise tf.errors.ResourceExhaustedError(None, None, message)
-
-    monkeypatch.setattr(tf.summary, "scalar", fail)
+    full = tf.errors.ResourceExhaustedError(None, None, message)
+    monkeypatch.setattr(tf.summary, name, mock.Mock(side_effect=full))
     record(str(tmp_path), 0, [2, 4])
     assert caplog.messages == ["tensorboard is not written: No space left on device"]
+    assert [line["step"] for line in read(str(tmp_path))] == [2, 4]
 
 
 def counts(seconds_per_step, total):

@@ -59,12 +59,11 @@ def test_relatives_have_the_counts_of_transformers(preset, head):
 
 
 def test_generators_have_the_counts_of_transformers():
-    sizes = {"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
-    small = AlbertConfig.from_preset("electra_small", **sizes)
-    assert small.num_parameters("masked_lm") == 4_620_026
-    sizes = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
-    base = AlbertConfig.from_preset("electra_base", **sizes)
-    assert base.num_parameters("masked_lm") == 33_740_602
+    for size, heads, count in (("small", 1, 4_620_026), ("base", 4, 33_740_602)):
+        sizes = {"hidden_size": 64 * heads, "intermediate_size": 256 * heads}
+        sizes["num_attention_heads"] = heads
+        config = AlbertConfig.from_preset(f"electra_{size}", **sizes)
+        assert config.num_parameters("masked_lm") == count
 
 
 def test_what_the_family_decides():
@@ -155,12 +154,6 @@ def test_the_table_uses_every_weight_in_order(values):
     assert ffn_norm == (ffn if config.share_layer_norm else own)
 
 
-def test_the_group_index_is_exact_where_floats_are_not():
-    # int(15 / 22 * 22) is 14.
-    table = AlbertConfig(num_hidden_layers=22, num_hidden_groups=22).layer_table()
-    assert [row.ffn for row in table] == list(range(22))
-
-
 @pytest.mark.parametrize("rule", ["original", "huggingface"])
 def test_the_group_rules_of_others(rule):
     sizes = dict(num_hidden_layers=18, num_hidden_groups=14)
@@ -172,7 +165,10 @@ def test_the_group_rules_of_others(rule):
         }
         assert row.attention == expected[rule]
     assert theirs[9].attention == (7 if rule == "original" else 6)
+    # int(15 / 22 * 22) is 14; ours needs no floats.
     assert AlbertConfig(**sizes).layer_table()[9].attention == 7
+    table = AlbertConfig(num_hidden_layers=22, num_hidden_groups=22).layer_table()
+    assert [row.ffn for row in table] == list(range(22))
 
 
 def test_a_projection_even_where_the_sizes_are_equal():
@@ -319,14 +315,11 @@ def test_the_family_follows_from_the_architecture():
             AlbertConfig(**{**BERT, **change}, family="bert")
 
 
-def test_a_family_set_by_hand_is_kept():
+def test_a_family_is_kept_and_written_and_older_files_lack_it():
     config = AlbertConfig(**BERT, family="albert")
     assert config.replace(hidden_dropout_prob=0.1).family == "albert"
     assert AlbertConfig.from_dict(config.to_dict()) == config
     assert config.replace(family=None).family == "bert"
-
-
-def test_the_family_is_written_and_older_files_lack_it():
     config = AlbertConfig.from_preset("bert_base")
     values = config.to_dict()
     assert values.pop("family") == "bert"

@@ -13,19 +13,13 @@ def draw(shift=0.0, **changes):
     return draw_fidelity([runs[0], runs[1]._replace(**changes)])
 
 
-def test_same_numbers_same_bytes():
+def test_the_numbers_alone_make_the_picture():
     picture = draw(1e-6)
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert draw(1e-6) == picture
-
-
-def test_numbers_change_the_picture():
+    assert draw_fidelity([LossCurves("LAMB", LOSSES, LOSSES)])
     pictures = [draw(), draw(1e-6), draw(2e-6), draw(noise=np.full(5, 1e-6))]
     assert len(set(pictures)) == 4
-
-
-def test_one_run():
-    assert draw_fidelity([LossCurves("LAMB", LOSSES, LOSSES)])
 
 
 @pytest.mark.parametrize(

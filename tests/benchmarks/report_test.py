@@ -28,15 +28,11 @@ def test_series_are_in_lines_of_their_own(tmp_path):
     assert table.startswith("# A title\n") and "| speed | 2.5 m/s |  |" in table
 
 
-def test_neither_series_nor_picture(tmp_path):
-    write(str(tmp_path / "x"), Report("A title", [Row("speed", 2.5, "")]), ABOUT)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json", "x.md"]
-    assert "series" not in json.loads((tmp_path / "x.json").read_text())
-
-
-def test_notes_say_what_the_table_lacks(tmp_path):
+def test_notes_without_series_and_picture(tmp_path):
     report = Report("A title", [Row("speed", 2.5, "")], notes=("x is missing.",))
     write(str(tmp_path / "x"), report, ABOUT)
-    assert json.loads((tmp_path / "x.json").read_text())["notes"] == ["x is missing."]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json", "x.md"]
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["notes"] == ["x is missing."] and "series" not in found
     table = (tmp_path / "x.md").read_text()
     assert "| speed | 2.5 |  |\n\nx is missing.\n\n2 cores" in table

@@ -23,9 +23,12 @@ from tests import forked
 DOCS = pathlib.Path(__file__).resolve().parent
 PROGRAMS, JUPYTER = DOCS / "_build/programs", DOCS / "_build/jupyter"
 WORK = DOCS / "_work"
+SHORT = "DOCS_SHORT" in os.environ  # see few_steps.py
 # What cells see. A kernel starts in the folder of its page, unless this changes it.
 PROFILE = DOCS / "_build/ipython/profile_default"
-START = f"""c.InteractiveShellApp.exec_lines = ["import os", "os.chdir({str(WORK)!r})"]
+BEGIN = ["import os", f"os.chdir({str(WORK)!r})"]
+EAGER = ["__import__('tensorflow').config.run_functions_eagerly(True)"]
+START = f"""c.InteractiveShellApp.exec_lines = {BEGIN + EAGER * SHORT}
 c.InteractiveShellApp.hide_initial_ns = True
 c.InteractiveShellApp.matplotlib = "inline"  # it has been imported already
 c.HistoryManager.enabled = False
@@ -35,14 +38,8 @@ c.InlineBackend.figure_formats = {{"retina"}}
 WORK.mkdir(exist_ok=True)
 PROFILE.mkdir(parents=True, exist_ok=True)
 (PROFILE / "ipython_kernel_config.py").write_text(START, encoding="utf-8")
-# `make test-all` executes the pages to see that they run.
-FEW = {
-    "pretrain": "--num_train_steps=10 --num_warmup_steps=1 --nojit_compile "
-    "--nofuse_elementwise",  # XLA would take longer than the steps
-    "predict": "--num_workers=1",  # another would import TensorFlow
-}
-FEW = FEW if "DOCS_SHORT" in os.environ else {}
-forked.write_program(PROGRAMS / "albert-tf", str(DOCS.parent / "tools/main.py"), **FEW)
+TOOL = DOCS / "few_steps.py" if SHORT else DOCS.parent / "tools/main.py"
+forked.write_program(PROGRAMS / "albert-tf", str(TOOL))
 KERNEL = [*forked.PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 KERNEL = {"argv": KERNEL, "display_name": "Python 3", "language": "python"}
 (JUPYTER / "kernels/python3").mkdir(parents=True, exist_ok=True)

@@ -65,15 +65,11 @@ def main(arguments: list[str]) -> None:
     os._exit(code)
 
 
-def write_program(path: pathlib.Path, *arguments: str, **more: str) -> None:
-    """Writes a program that is a copy which runs `python ARGUMENTS`.
-
-    `verb="--flag=value"` appends flags if the first argument is the verb.
-    """
+def write_program(path: pathlib.Path, *arguments: str) -> None:
+    """Writes a program that is a copy which runs `python ARGUMENTS`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f'[ "$1" != {v} ] || set -- "$@" {flags}' for v, flags in more.items()]
-    lines = ["#!/bin/sh", *lines, f'exec {shlex.join([*PYTHON, *arguments])} "$@"', ""]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    command = shlex.join([*PYTHON, *arguments])
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
 
 

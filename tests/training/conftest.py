@@ -1,7 +1,6 @@
 """Models to start from, tables and finished runs, made once."""
 
 import functools
-import subprocess
 
 import pytest
 import tensorflow as tf
@@ -59,19 +58,3 @@ def finished(tables, pretrained, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("run") / "model"
     arguments = {**tables, "init_checkpoint": pretrained}
     return output_dir, runs.run(output_dir, test_file=tables["dev_file"], **arguments)
-
-
-# Of the runs of `pretrain` that are stopped and killed.
-LONG = {"num_train_steps": 30, "num_warmup_steps": 2, "log_steps": 3, "eval_steps": 12}
-LONG |= {"save_checkpoints_steps": 4, "eval_batch_size": 26, "learning_rate": 0.00176}
-LONG |= {"eval_file": str(runs.RECORDS)}
-
-
-@pytest.fixture(scope="session")
-def whole(tmp_path_factory):
-    """A pretraining run that nothing disturbed, and its settings."""
-    values = runs.pretraining(tmp_path_factory.mktemp("whole"), **LONG)
-    command = runs.command_line("pretrain", values)
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return values

@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from sklearn.metrics import precision_recall_fscore_support
 
 from albert_tf.cli.run import _describe
@@ -31,6 +32,8 @@ from tests.reports.parsed_page import ParsedPage
 from tests.tiny import SPIECE
 from tests.training import runs
 from tests.training.runs import CONFIG, family, run, write_table
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def weights(folder):
@@ -290,24 +293,43 @@ def test_without_a_number_to_select_by_the_last_averages_are_kept(
         json.loads((tmp_path / "run" / name).read_text(), parse_constant=pytest.fail)
 
 
+@pytest.fixture
+def whole(request, longer, tmp_path):
+    """A run that nothing disturbed, with graphs, and its settings."""
+    tf.config.run_functions_eagerly(False)
+    values = family(request.param, tmp_path, longer)
+    if request.param == "texts":  # scores, whose metrics show every bit
+        for file in (values["train_file"], values["dev_file"]):
+            write_table(file, 40, seed=1, labels=("0.5", "1.5"))
+    return run(tmp_path / "whole", **values), values
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["texts", pytest.param("questions", marks=pytest.mark.broad)]
+    *("whole", ["texts", pytest.param("questions", marks=pytest.mark.broad)]),
+    indirect=True,
 )
-def test_evaluate_gives_the_same_numbers_to_the_last_bit(longer, tmp_path, name):
-    given = family(name, tmp_path, longer)
-    if name == "texts":  # scores, whose metrics show every bit
-        for file in (given["train_file"], given["dev_file"]):
-            write_table(file, 40, seed=1, labels=("0.5", "1.5"))
-    results, model = run(tmp_path / "out", **given), f"--model={tmp_path}/out"
-    bad = "--on_bad_input=skip" if name == "questions" else "--on_bad_input=stop"
-    page = tmp_path / "page.html"
+def test_evaluate_and_a_killed_run_give_the_same_to_the_last_bit(whole, tmp_path):
+    results, given = whole
+    model, page = f"--model={tmp_path}/whole", tmp_path / "page.html"
+    bad = f"--on_bad_input={given.get('on_bad_input', 'stop')}"
     files = {"eval_file": given["dev_file"], "report_file": page}
     done = run_command("evaluate", model, bad, **files)
     assert ParsedPage(page.read_bytes()).titles == ["Results", "Answers on dev"]
     found = json.loads(done.out)
     assert found.pop("task") == results["task"] and len(found) > 3
     assert found == {name: results[f"dev_{name}"] for name in found}
+    # Killed in an evaluation.
+    killed = runs.finetuning(tmp_path / "killed", **given)
+    runs.execute("finetune", killed, "evaluation", 2)
+    # What is there is no model, and another run does not take its place unasked.
+    with pytest.raises(DataError, match="fine-tuning run that has not finished"):
+        from_pretrained(tmp_path / "killed")
+    with pytest.raises(UsageError, match="holds another run, with --seed=7"):
+        run(**{**killed, "seed": 8})
+    run(**killed)
+    runs.assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    assert not (tmp_path / "killed" / "checkpoints").exists()
 
 
 EXACT = {
@@ -366,6 +388,7 @@ def test_a_run_goes_on_with_rows_of_fixed_length(
 @pytest.mark.slow
 def test_a_compiled_run_in_bfloat16_learns_too(tables, pretrained, tmp_path):
     """Other ways to compute are shown with the step."""
+    tf.config.run_functions_eagerly(False)
     given = {**tables, "precision": "bfloat16", "jit_compile": True}
     results = run(tmp_path / "o", **given, init_checkpoint=pretrained)
     assert results["dev_accuracy"] > 0.9

@@ -16,7 +16,7 @@ from tests.training.runs import Killed, run
 
 
 @pytest.fixture
-def arguments(tables, pretrained, eagerly):
+def arguments(tables, pretrained, eager):
     lengths = {"num_train_steps": 4, "eval_steps": 2, "save_checkpoints_steps": 2}
     return {**tables, "init_checkpoint": pretrained, **lengths}
 

@@ -3,19 +3,10 @@
 import functools
 
 import pytest
-import tensorflow as tf
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.models.masked_lm import AlbertPretrainer
 from tests.training import runs
-
-
-@pytest.fixture
-def eagerly():
-    """Steps and evaluations have no graph, whose tracing takes longer than a few."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="session")

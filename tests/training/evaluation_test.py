@@ -135,7 +135,7 @@ def test_each_worker_computes_its_rows_of_a_batch(monkeypatch, place):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_the_chief_decides(tables, pretrained, tmp_path, monkeypatch, caplog):
     seen = []
 

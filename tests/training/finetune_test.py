@@ -6,7 +6,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from sklearn.metrics import precision_recall_fscore_support
 
 from albert_tf.cli.run import _describe
@@ -33,7 +32,7 @@ from tests.tiny import SPIECE
 from tests.training import runs
 from tests.training.runs import CONFIG, family, run, write_table
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 def weights(folder):
@@ -294,9 +293,9 @@ def test_without_a_number_to_select_by_the_last_averages_are_kept(
 
 
 @pytest.fixture
-def whole(request, longer, tmp_path):
+def whole(request, eager, longer, tmp_path):
     """A run that nothing disturbed, with graphs, and its settings."""
-    tf.config.run_functions_eagerly(False)
+    eager(False)
     values = family(request.param, tmp_path, longer)
     if request.param == "texts":  # scores, whose metrics show every bit
         for file in (values["train_file"], values["dev_file"]):
@@ -386,9 +385,9 @@ def test_a_run_goes_on_with_rows_of_fixed_length(
 
 
 @pytest.mark.slow
-def test_a_compiled_run_in_bfloat16_learns_too(tables, pretrained, tmp_path):
+def test_a_compiled_run_in_bfloat16_learns_too(eager, tables, pretrained, tmp_path):
     """Other ways to compute are shown with the step."""
-    tf.config.run_functions_eagerly(False)
+    eager(False)
     given = {**tables, "precision": "bfloat16", "jit_compile": True}
     results = run(tmp_path / "o", **given, init_checkpoint=pretrained)
     assert results["dev_accuracy"] > 0.9

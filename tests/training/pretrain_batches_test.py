@@ -307,7 +307,7 @@ def test_a_run_does_not_go_back_for_ever(skipping):
 
 
 @pytest.fixture
-def changed_run(tmp_path, monkeypatch, eagerly):
+def changed_run(tmp_path, monkeypatch, eager):
     """Pretrains on batches that are changed, each by a function of its number."""
     batches = PretrainingData.batches
     lengths = {"num_train_steps": 5, "log_steps": 2, "learning_rate": 0.00176}

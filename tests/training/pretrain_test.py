@@ -200,7 +200,7 @@ def test_a_long_run_does_not_grow(averaged):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplog):
     losses = {2: 5.0, 4: 3.0, 6: 4.0}
 
@@ -279,7 +279,7 @@ def test_other_sizes_are_refused(small, tmp_path, layers, hidden, grow, message)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
     path = small.pop("init_checkpoint")
     found = hubs.Download(path, "hf://owner/small@0123")
@@ -354,7 +354,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_model(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
     data, run = tmp_path / "data.tfrecord", tmp_path / "run"
     data.write_bytes(runs.RECORDS.read_bytes())
@@ -518,7 +518,7 @@ def test_roberta_from_records_to_the_model(records, tmp_path, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, capfd):
     cased = {"do_lower_case": False, "keep_accents": True, "max_seq_length": 64}
     data, out = records(pair_policy="nsp", **cased), tmp_path / "run"

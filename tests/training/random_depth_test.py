@@ -39,7 +39,7 @@ def batches():
     return iter(tf.data.Dataset.from_tensors(BATCH).repeat())
 
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 def make_step(layers, **options):

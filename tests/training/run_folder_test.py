@@ -313,7 +313,7 @@ def test_it_learns_and_leaves_a_folder(finished, tables):
 
 
 @pytest.fixture
-def once(tables, pretrained, eagerly):
+def once(tables, pretrained, eager):
     """Fine-tunes for one step in a folder."""
     given = {"train_file": tables["train_file"], "init_checkpoint": pretrained}
     return functools.partial(run, **given, num_train_steps=1)

@@ -19,7 +19,7 @@ from tests.training.runs import run, write_table
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_the_best_of_several_runs_is_kept(pretrained, monkeypatch, caplog, tmp_path):
     """By a metric of the second dev split; none is lost where nothing can be drawn."""
     folder, out = tmp_path / "glue" / "MNLI", tmp_path / "o"
@@ -112,7 +112,7 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
 
 
 @pytest.fixture
-def arguments(tables, pretrained, tmp_path, monkeypatch, eagerly):
+def arguments(tables, pretrained, tmp_path, monkeypatch, eager):
     monkeypatch.setattr(evaluation, "_FEW_STEPS", 0)
     # One label in the dev file: that all answers are the same is then no sign.
     dev = write_table(tmp_path / "one_label.tsv", 20, 3, labels=("good",))

@@ -80,7 +80,7 @@ def two_layers(pretrained_as):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_a_run_moves_the_lower_layers_less(tables, pretrained_as, tmp_path):
     out = tmp_path / "out"
     start = pretrained_as(sharing="none", num_hidden_layers=2)

@@ -123,7 +123,7 @@ def test_vectors_of_texts_alone(model_folder, tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager")
 def test_a_run_with_a_living_teacher_is_the_one_with_a_kept_file(
     model_folder, tables, pretrained, tmp_path
 ):

@@ -33,7 +33,7 @@ def _models(folder: RunFolder, head: str) -> list[str]:
 
 
 def is_finished(folder: RunFolder, head: str) -> bool:
-    """Returns whether a run's model exists and is intact, or can be made again."""
+    """Returns whether a run's model is intact; raises if it cannot be made again."""
     models = _models(folder, head)
     if folder.model_is_outdated or not all(map(folders.is_complete, models)):
         return False

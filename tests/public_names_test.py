@@ -76,7 +76,7 @@ def folder(tmp_path_factory, model_folder, records):
 @pytest.mark.filterwarnings("ignore::albert_tf.UntrainedWeightsWarning")
 def test_the_example_runs(name, folder, monkeypatch, eager):
     monkeypatch.chdir(folder)
-    eager(name != "export_saved_model")
+    eager(name not in ("AlbertTextEmbedder", "export_saved_model"))
     text = inspect.getdoc(getattr(albert_tf, name))
     example = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
     assert example.examples[0].source.startswith("import albert_tf")

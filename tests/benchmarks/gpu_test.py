@@ -215,6 +215,7 @@ def test_tiny_models_show_that_everything_runs(monkeypatch, part):
     saved = []
     report = topics.measure("step", values | {"scale": "small"}, saved.append)
     assert saved[-1] == report and "failed" not in report.text
+    assert report.series["device"] == "cpu"
     measured = report.series["measured"]
     assert [len(one["seconds"]) for one in measured] == [2] * 2
     if part == "table":

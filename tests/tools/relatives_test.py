@@ -91,6 +91,7 @@ def check_spans(model, served):
     [("roberta", "masked_lm", "spans"), ("electra", "discriminator", "texts")],
 )
 def test_fine_tuned_models(tmp_path, eager, name, head, task):
+    eager(task == "texts")  # the steps of spans are computed as a graph
     given = examples(task, tmp_path, save_start(tmp_path / "start", name, head))
     given |= {"num_train_steps": 2, "eval_steps": 2, "output_dir": tmp_path / "run"}
     if task == "texts":

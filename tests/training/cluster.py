@@ -96,3 +96,5 @@ def assert_close(one, other, weights="model.safetensors"):
         names = {"loss", "accuracy", "mlm_accuracy", "sop_accuracy"}
         for name in names & first.keys():
             assert first[name] == pytest.approx(second[name], abs=1e-4)
+        rates = (line.get("learning_rate", 0) for line in (first, second))
+        assert next(rates) == pytest.approx(next(rates))

@@ -310,7 +310,7 @@ def test_a_run_does_not_go_back_for_ever(skipping):
 def changed_run(tmp_path, monkeypatch, eager):
     """Pretrains on batches that are changed, each by a function of its number."""
     batches = PretrainingData.batches
-    lengths = {"num_train_steps": 5, "log_steps": 2, "learning_rate": 0.00176}
+    lengths = {"num_train_steps": 5, "log_steps": 1, "learning_rate": 0.00176}
     lengths |= {"save_checkpoints_steps": 2}
 
     def run(folder, change, left_out=(), **changes):
@@ -332,8 +332,8 @@ def changed_run(tmp_path, monkeypatch, eager):
 
 
 def poison(number, batch):
-    """Makes the loss of batch 2 not a number."""
-    bad = tf.where(number == 2, np.float32("nan"), np.float32(1))
+    """Makes the loss of batch 3 not a number."""
+    bad = tf.where(number == 3, np.float32("nan"), np.float32(1))
     return {**batch, "mask_weights": batch["mask_weights"] * bad}
 
 
@@ -341,17 +341,17 @@ def poison(number, batch):
 def test_a_poisoned_batch_is_left_out(changed_run, capfd):
     folder = changed_run("poisoned", poison)
     assert (
-        "diverged at step 3: batch 2 is left out, and training goes on from step 2"
+        "diverged at step 4: batch 3 is left out, and training goes on from step 2"
         in (capfd.readouterr().err)
     )
     # The run is bitwise that of data without the batch.
-    clean = changed_run("clean", lambda number, batch: batch, left_out=[2])
+    clean = changed_run("clean", lambda number, batch: batch, left_out=[3])
     model = "model/model.safetensors"
     assert (folder / model).read_bytes() == (clean / model).read_bytes()
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").open()]
     (line,) = [line for line in lines if line["split"] == "skipped"]
-    assert (line["batch"], line["diverged_at"], line["step"]) == (2, 3, 2)
-    assert "| 2 | 3 | 2 |" in (folder / "README.md").read_text()
+    assert (line["batch"], line["diverged_at"], line["step"]) == (3, 4, 2)
+    assert "| 3 | 4 | 2 |" in (folder / "README.md").read_text()
     steps = [line["step"] for line in lines if line["split"] == "train"]
     assert steps == sorted(set(steps)) and steps[-1] == 5
 

@@ -82,7 +82,7 @@ def averaged(records, tmp_path_factory):
         data = records(pair_policy="none", max_seq_length=length)
         (folder / f"of_{length}").symlink_to(data)
     given = {"input_file": folder / "of_{length}", "max_predictions_per_seq": 10}
-    given |= {"eval_file": folder / "of_64", "max_seq_length": 64, "eval_steps": 8}
+    given |= {"eval_file": folder / "of_64", "max_seq_length": 64, "eval_steps": 2}
     given |= {"num_train_steps": 9, "sequence_length_schedule": "32:6:6,64:3:2"}
     given |= {"precision": "float16", "log_steps": 1, "sample_texts": ("a [MASK]",)}
     given |= {"ema_decay": 0.9, "export_weights": "average", "keep_best": "loss"}
@@ -123,7 +123,7 @@ def test_phases_averages_and_overflows_of_float16(averaged):
     begun = min(line["step"] for line in lines if "grad_norm" in line)
     lines = lines_of(run, "eval")
     # Phases end with an evaluation, which is not repeated when the next one begins.
-    assert [line["step"] for line in lines] == [6, 8, 9]
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 9]
     for line in lines:
         # Nothing has been averaged; later, float16 may not tell one step from the next.
         assert line["step"] >= begun or line["ema_loss"] == line["loss"]
@@ -138,7 +138,7 @@ def test_phases_averages_and_overflows_of_float16(averaged):
     assert {"records", "records of 32 tokens"} <= set(content)
     found = map(json.loads, (run / "samples.jsonl").read_text().splitlines())
     found = {(line["step"], line["weights"]): line["answers"] for line in found}
-    assert list(found) == [(s, w) for s in (6, 8, 9) for w in ("last", "average")]
+    assert list(found) == [(s, w) for s in (2, 4, 6, 8, 9) for w in ("last", "average")]
     assert found[9, "last"] != found[9, "average"]
     text = (run / "README.md").read_text()
     assert "decay 0.9; this model has the average" in text
@@ -196,7 +196,7 @@ def test_a_long_run_does_not_grow(averaged):
     # Each phase compiles. Lines of metrics stay, 50 objects at a time; a data set would
     # be 2,000.
     growth = np.diff(averaged.objects)
-    assert len(growth) == 2 and growth[-1] < 500, growth
+    assert len(growth) == 4 and max(growth[1], growth[3]) < 500, growth
 
 
 @pytest.mark.slow
@@ -518,7 +518,6 @@ def test_roberta_from_records_to_the_model(records, tmp_path, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, capfd):
     cased = {"do_lower_case": False, "keep_accents": True, "max_seq_length": 64}
     data, out = records(pair_policy="nsp", **cased), tmp_path / "run"

@@ -6,7 +6,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.converters import load
 from albert_tf.converters.load import from_pretrained
@@ -122,7 +121,10 @@ def weights(folder):
 
 
 @pytest.mark.slow
-def test_exits_with_the_model_without_and_alone(two_layers, tables, tmp_path, caplog):
+def test_exits_with_the_model_without_and_alone(
+    two_layers, tables, tmp_path, caplog, eager
+):
+    eager(False)
     joint, plain, frozen = (tmp_path / name for name in ("joint", "plain", "frozen"))
     lengths = {"num_train_steps": 90, "eval_steps": 45, "learning_rate": 2e-3}
     run(joint, init_checkpoint=two_layers, exits="joint", **tables, **lengths)
@@ -132,9 +134,9 @@ def test_exits_with_the_model_without_and_alone(two_layers, tables, tmp_path, ca
     assert json.loads((joint / "metrics.json").read_text())["dev_accuracy"] > 0.9
     # A run without exits does not keep them.
     given = {"train_file": tables["train_file"], "num_train_steps": 1}
-    tf.config.run_functions_eagerly(True)
+    eager(True)
     run(plain, init_checkpoint=str(joint), **given)
-    tf.config.run_functions_eagerly(False)
+    eager(False)
     assert "exits of" in caplog.text and "are not kept" in caplog.text
     assert from_pretrained(plain).num_exits == 0
     # Frozen trains the exits alone.

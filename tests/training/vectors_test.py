@@ -36,7 +36,6 @@ def write(path, columns, count=10):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_a_run_on_pairs_leaves_an_embedder(pretrained, tmp_path):
     train = write(tmp_path / "train.tsv", ["text", "positive", "negative"])
     dev = write(tmp_path / "dev.tsv", ["text", "positive"])

@@ -80,9 +80,8 @@ def train(run_forked, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(train):
-    """What the cases train to on TensorFlow, without micro-batches."""
-    cases = {name: {**case, "accumulation": 1} for name, case in CASES.items()}
-    return train(cases, "tensorflow")
+    """What the cases train to on TensorFlow."""
+    return train(CASES, "tensorflow")
 
 
 @pytest.fixture(scope="module")

@@ -39,8 +39,7 @@ HALF_VECTORS = {**VECTORS, "precision": "mixed_float16", "accumulation": 4}
 TAUGHT = {**SLOWLY, "taught": [[1, 3]], "calls": [3], **FLAT}
 TAUGHT = {"taught": TAUGHT, "taught, two replicas": {**TAUGHT, **TWO}}
 DRAWN = {**SLOWLY, "depths": [1, 2], "calls": [4]}
-DRAWN_TWICE = {**DRAWN, "kind": "mirrored"}
-DRAWN = {"drawn layers": DRAWN, "drawn layers, two replicas": DRAWN_TWICE}
+DRAWN = {"drawn layers": DRAWN, "drawn layers, two replicas": {**DRAWN, **TWO}}
 CASES = (
     SAME
     | OF_VECTORS

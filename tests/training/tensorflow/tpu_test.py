@@ -35,14 +35,14 @@ OTHERS = {
 # Heads are fine-tuned in rows of one length (`finetune --distribution=tpu`).
 HEADS = {
     head: {"head": head, "dtype": "float32", "optimizer": "adamw"}
-    for head in ("text_classifier", "question_answering")
+    for head in ("text_classifier", "question_answering", "token_classifier")
 }
 MORE_HEADS = {
     f"{head}, {accumulation} parts": {
         **{"head": head, "accumulation": accumulation, "ema_decay": 0.9},
         "optimizer": "adamw",
     }
-    for head in (*HEADS, "token_classifier", "multiple_choice")
+    for head in (*HEADS, "multiple_choice")
     for accumulation in (1, 2)
 }
 MORE_HEADS["squad2"] = {"head": "beam_question_answering", "optimizer": "adamw"}

@@ -30,8 +30,8 @@ _TABLES = tuple(_EMBEDDINGS + name for name in TABLES)
 def split(checkpoint: Checkpoint) -> dict[str, Checkpoint]:
     """Returns the models that a checkpoint is stored as, by the folder of a run.
 
-    The fine-tuned one comes last. Without a row of `heads.PAIRS`, it is the checkpoint
-    itself, which must stay open, because tensors are read later.
+    The fine-tuned one comes last; a head without a row in `heads.PAIRS` has only one.
+    The checkpoint must stay open, because tensors are read later.
     """
     nets = find(checkpoint.head).nets
     if not nets:

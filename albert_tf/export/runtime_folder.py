@@ -61,8 +61,9 @@ def export_for_runtime(
     without TensorFlow. A batch must not be empty. `ExportSettings` describes the
     arguments; `check` is called with a function that runs the written model, before the
     folder appears: its result goes into the manifest, and an error that it raises ends
-    the export with nothing written. Raises `DataError` if the model cannot be
-    converted, or its outputs differ. Returns the path of the folder.
+    the export with nothing written. Raises `UsageError` if the folder
+    exists or a package is missing, and `DataError` if the model cannot be converted, or
+    its outputs differ. Returns the path of the folder.
     """
     saved_model.check_backend()
     runtime = find_runtime(format, quantization)

@@ -84,7 +84,7 @@ def specs_of(signature: Signature, model: keras.Model) -> list[tf.TensorSpec]:
 
 
 def shared(function: Callable, *specs: Any) -> Callable:
-    """Returns a function that signatures call: a copy in each is traced and loaded."""
+    """Returns a function that is traced, stored and loaded once for all signatures."""
     return tf.function(function, specs, autograph=False)
 
 

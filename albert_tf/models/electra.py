@@ -202,8 +202,8 @@ def sample(logits, draws, temperature: float = 1.0, never=None):
 def put_in(inputs, drawn):
     """Puts drawn tokens int32 `[B, P]` at the masked positions, which are distinct.
 
-    Drawn tokens of weight 0 are ignored. Also returns 1 where ids differ from the
-    original ones.
+    Drawn tokens of weight 0 are ignored. Returns the ids, int32 `[B, T]`, and 1 where
+    they differ from the original ones, likewise.
     """
     ids, positions = inputs[features.TOKEN_IDS], inputs[features.MASK_POSITIONS]
     B, T = ops.shape(ids)

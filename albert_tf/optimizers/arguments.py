@@ -22,7 +22,7 @@ def number(
     positive: bool = False,
     below: float = math.inf,
 ) -> Any:
-    """Returns a number above 0 if `positive`, else at least 0, and `below` a bound."""
+    """Checks that a number is positive or not negative, and `below` a bound."""
     rule = "a whole number" if kind is int else "a finite number"
     rule += " > 0" if positive else " >= 0"
     rule += f" and < {below}" if below < math.inf else ""

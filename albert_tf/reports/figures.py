@@ -157,7 +157,7 @@ def draw_curves(
         names = [name for name in names if name.endswith("_accuracy")]
     figure = new_figure(10, 4)
     # Fixed margins that leave room for the labels; computing them takes half a second.
-    figure.subplots_adjust(0.07, 0.13, 0.99, 0.94, 0.18)
+    figure.subplots_adjust(0.09, 0.13, 0.97, 0.94, 0.24)
     plots = figure.subplots(1, 2)
     shown = (losses, "loss (nats)"), (names[:_MAX_METRICS], "metric")
     for axes, (drawn, title) in zip(plots, shown, strict=True):

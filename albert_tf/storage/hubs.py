@@ -66,7 +66,8 @@ def download(name: str) -> Download:
     Its name is `hf://owner/name`, or `hf://name` for a model that the hub knows without
     its owner, each with or without `@revision`; or
     `kaggle://owner/model/keras/variation`, which a version may follow. Raises
-    `DataError` if it has no file that is safe to read.
+    `UsageError` if the name is malformed or the hub's library is missing, and
+    `DataError` if the download fails or has no file that is safe to read.
     """
     if name.startswith(KAGGLE):
         return _from_kaggle(name)

@@ -71,7 +71,7 @@ def find_names(
     given: Sequence[str] = (),
     known: Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict[str, str]:
-    """Returns the names of class ids, in their order; empty if there are none.
+    """Returns names in the order of class ids, by id as written, or an empty dict.
 
     The first available source decides: the names that Hugging Face stores with a column
     (in Parquet metadata, or in `dataset_info.json` next to the file), whose ids start

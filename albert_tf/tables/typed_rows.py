@@ -21,7 +21,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 def json_objects(
     text: TextStream, bad: BadRows
 ) -> tuple[str, Iterator[tuple[int, Any]]]:
-    """Returns the unit of one object per line or of a list, and numbered objects."""
+    """Reads one object per line, or one list; returns their unit, and numbered ones."""
     pieces = text.pieces()
     first = next(pieces, "")
     pieces = itertools.chain([first], pieces)

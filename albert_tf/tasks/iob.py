@@ -228,11 +228,11 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns tables of entity starts and ends, for code that cannot call `entities`.
 
-    Of `C` labels, two bool `[C + 1, C + 1]`: whether the next word starts an entity,
-    and whether one ends with the word. Row `i` is the tag of the word, column `j` the
-    tag of the next one; row `C` is the place before the first word of a sentence,
-    column `C` the place after the last one. And the type of the entity whose last word
-    has each tag.
+    For `C` labels, the first two are bool `[C + 1, C + 1]`: whether the next word
+    starts an entity, and whether one ends with the word. Row `i` is the tag of the
+    word, column `j` the tag of the next one; row `C` is the place before the first word
+    of a sentence, column `C` the place after the last one. The third has the type of
+    the entity whose last word has each tag.
     """
     seqeval, _ = _seqeval()
     tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]

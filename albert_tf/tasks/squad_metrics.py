@@ -50,7 +50,7 @@ def f1_score(gold: str, prediction: str, both_empty: float = 1.0) -> float:
 
 
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
-    """Returns `exact_match` and `f1` of SQuAD 1.1; no prediction scores 0."""
+    """Returns `exact_match` and `f1` of SQuAD 1.1; a missing prediction scores 0."""
     exact, f1 = raw_scores(gold, predictions, unanswerable=False)
     return {
         "exact_match": 100.0 * sum(exact.values()) / len(gold),
@@ -64,7 +64,7 @@ def evaluate_v2(
     null_scores: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns the scores of SQuAD 2.0, where no answer is [] or "".
+    """Returns the scores of SQuAD 2.0, where `[]` and `""` mean no answer.
 
     These are `exact`, `f1`, `total`; the same for questions with an answer (`HasAns_*`)
     and without (`NoAns_*`), if there are any; with null scores also `best_exact`,

@@ -316,7 +316,10 @@ class Task:
         return self.usable(examples)
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
-        """Returns the rows of examples, with targets if the examples have labels."""
+        """Returns the rows of examples, with targets if the examples have labels.
+
+        Raises `DataError` with file, line and value if an example cannot be used.
+        """
 
     def answers(self, examples, encoded, outputs) -> Any:
         """Returns the answers to all examples."""

@@ -43,8 +43,8 @@ def normalize_text(
 ) -> str:
     """Returns the text to give to SentencePiece (the original's `preprocess_text`).
 
-    Bytes that are not UTF-8 become spaces. Step 3 is for `do_lower_case`, step 2 unless
-    `keep_accents` (Hugging Face's option of that name).
+    Bytes that are not UTF-8 become spaces. `do_lower_case` applies step 3, and
+    `keep_accents` (Hugging Face's option of that name) skips step 2.
     """
     text = " ".join(to_unicode(text).split())
     if not (keep_accents or text.isascii()):

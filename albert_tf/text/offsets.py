@@ -32,9 +32,9 @@ def source_map(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source of each character of `normalize_text(text)`.
 
-    Of two int64 `[m]`, character `j` comes from `text[starts[j]:ends[j]]`, which
-    includes the characters after it that normalization drops. `text` is from
-    `to_unicode`.
+    The source consists of two int64 `[m]`: character `j` comes from
+    `text[starts[j]:ends[j]]`, which includes the characters after it that normalization
+    drops. `text` is a result of `to_unicode`.
     """
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     present = set(text)

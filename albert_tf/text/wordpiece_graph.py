@@ -132,7 +132,7 @@ class GraphWordPiece(GraphBase):
         return tf.where(is_known, tf.gather(ids, first), self._unk_id), first, last - 1
 
     def _longest(self, chars, limits, begins) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the longest token at each character, int32 `[N]`, and its length."""
+        """Returns the longest token at each character, and its length or 0, `[N]`."""
         start = tf.range(tf.size(chars, tf.int64))
         state = tf.fill([tf.size(chars)], tf.constant(_INSIDE, tf.int64))
         state = _with(state, begins, np.int64(_WORD))

@@ -103,7 +103,8 @@ class Loop:
         `lines` are the metrics on record: a run that was killed between a checkpoint
         and its evaluation begins with that evaluation; after a stop by a signal between
         two log lines, the next line is bit-identical to the line of an uninterrupted
-        run. Raises `Stopped` after a signal and its checkpoint.
+        run. Raises `Stopped` after a signal and its checkpoint, `DivergedError`, and
+        `DataError` if the last checkpoint cannot be written.
         """
         step, progress, checkpoints = self.step, self.progress, self.checkpoints
         iterator = iter(batches)

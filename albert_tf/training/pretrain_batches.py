@@ -128,6 +128,8 @@ class RunBatches:
         phases: list of `Phase`. More than one if sequences grow longer.
         records: dict. `RecordSet` of the training by the length of its rows.
         keeps_masks: bool. Whether the training records already contain the masks.
+        eval: callable. One pass over held-out examples, the same data set for the same
+            `(source, num_pipelines, pipeline)`.
 
     Raises:
         UsageError: If the labels of the records belong to another objective, or they

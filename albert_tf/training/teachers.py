@@ -43,7 +43,7 @@ Outputs = dict[str, np.ndarray]
 
 
 def find_teacher(settings: FinetuneSettings) -> Task | None:
-    """Returns the teacher's task, or None without one or if its vectors teach."""
+    """Returns the teacher's task; None without one, or if only its vectors teach."""
     if not settings.teacher:
         return None
     if settings.cache_teacher:

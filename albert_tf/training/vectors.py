@@ -94,7 +94,7 @@ def without_teacher(task: Task) -> Task:
 
 
 def with_prompts(task: Task, stored: Mapping[str, Any]) -> Task:
-    """Returns a task with an embedder's earlier prompts, after the settings' own."""
+    """Gives a task an embedder's stored prompts, unless the settings have some."""
     if not isinstance(task, EmbeddingTask) or task.prompts:
         return task
     return dataclasses.replace(task, prompts=stored.get("prompts") or {})

@@ -204,13 +204,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates one variable and its slots.
-
-        Args:
-            gradient: tensor of the variable's shape.
-            variable: a variable that the optimizer was built with.
-            learning_rate: dict. The scalars of `_step_scalars`.
-        """
+        """Updates one variable and its slots; the rate is from `_step_scalars`."""
         index = self._get_variable_index(variable)
         gradient = ops.cast(gradient, variable.dtype)
         if self.loss_scale:
@@ -238,11 +232,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         }
 
     def _step_scalars(self) -> dict[str, Any]:
-        """Returns the scalars of a step that all variables share.
-
-        Keras passes them to `update_step` in place of the learning rate. Computed for
-        every variable, they were a tenth of a step's operations.
-        """
+        """Returns the scalars of a step that all variables share."""
+        # Keras passes them to `update_step` in place of the learning rate. Computed for
+        # every variable, they were a tenth of a step's operations.
         scalars = {"rate": ops.convert_to_tensor(self.learning_rate)}
         updates = ops.cast(self.iterations, "float32") + 1.0  # including this one
         if self.loss_scale:

@@ -38,22 +38,15 @@ _ROWS_AT_ONCE = 256
 
 
 class _Rows(NamedTuple):
-    """An opened file: iterator over (number, row), and what the rows contain.
-
-    Attributes:
-        index: Index of each wanted column among the names.
-        places: Places of the wanted columns in a row.
-        expected: Description of the rows, for the error if there are no rows.
-        total: Number of rows, if the file tells.
-    """
+    """An opened file: iterator over (number, row), and what the rows contain."""
 
     unit: str
     names: Sequence[str]
-    index: dict[str, int]
-    places: Sequence[int]
-    expected: str
+    index: dict[str, int]  # of each wanted column among the names
+    places: Sequence[int]  # of the wanted columns in a row
+    expected: str  # describes the rows, for the error if there are none
     rows: Iterator[tuple[Any, Any]]
-    total: int = 0
+    total: int = 0  # number of rows, if the file tells
 
 
 class ColumnReader:

@@ -26,19 +26,12 @@ _WHOLE = -1  # in place of the span of a part: the whole piece
 
 
 class _Folded(NamedTuple):
-    """Normalized texts, and the source of each character in its raw text.
+    """Normalized texts, and the source of each character in its raw text."""
 
-    Attributes:
-        codes: ragged int32 `[B, None]`. `m` characters.
-        starts: int64 `[m]`. First raw character.
-        ends: int64 `[m]`. End of the raw characters (exclusive).
-        stops: int64 `[B]`. End of the last word in the raw text; 0 if there is no word.
-    """
-
-    codes: tf.RaggedTensor
-    starts: tf.Tensor
-    ends: tf.Tensor
-    stops: tf.Tensor
+    codes: tf.RaggedTensor  # int32 [B, None]: m characters
+    starts: tf.Tensor  # int64 [m]: first raw character
+    ends: tf.Tensor  # int64 [m]: end of the raw characters (exclusive)
+    stops: tf.Tensor  # int64 [B]: end of the last word in the raw text, or 0
 
 
 class GraphOffsets(tf.Module):

@@ -10,6 +10,7 @@ from typing import Any
 
 from albert_tf.config import AlbertConfig
 from albert_tf.planning.compiler import check_installed, compile_step
+from albert_tf.planning.plan import check_batch
 from albert_tf.planning.plan_settings import pretraining
 from albert_tf.planning.roofline import DENSE
 from albert_tf.planning.topologies import find_topology
@@ -41,14 +42,17 @@ def run(
         depth: str. Form of the encoder, as for `pretrain`.
 
     Raises:
-        UsageError: If there is no such machine, or its compiler is not installed.
+        UsageError: If there is no such machine, its compiler is not installed, or it
+            cannot compute such batches.
     """
     topology = find_topology(machine, "compile_for")
     check_installed(topology)
     rows, parts = [], []
     for batch, length in shapes:
         given = {"preset": preset, "train_batch_size": batch, "max_seq_length": length}
-        settings = dataclasses.asdict(pretraining(given | {"optimizer": "adamw"}, {}))
+        chosen = pretraining(given | {"optimizer": "adamw"}, {})
+        check_batch(chosen, AlbertConfig.from_preset(preset), topology, 1)
+        settings = dataclasses.asdict(chosen)
         few, more = (
             compiled(
                 {

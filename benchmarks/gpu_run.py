@@ -124,6 +124,12 @@ class Study:
         return [(n, round(steps * share), rows) for n, share, rows in self.scale.phases]
 
     @property
+    def made_of(self) -> str:
+        """What a folder of another study differs in."""
+        phases = ",".join(":".join(map(str, phase)) for phase in self.phases)
+        return f"phases {phases} of {self.input_file}"
+
+    @property
     def config(self) -> AlbertConfig:
         """The config of the model."""
         return AlbertConfig.from_json(self.join("config.json"))
@@ -155,9 +161,12 @@ def _prepare(study: Study) -> int:
     from albert_tf.text.load import load_tokenizer
     from benchmarks.data_speed import train_spm, write_lines
 
-    done = study.join("prepared.json")
+    done, made = study.join("prepared.json"), study.made_of
     if files.exists(done):
-        return files.read_json(done)["bytes"]
+        found = files.read_json(done)
+        need = f"--work_dir={study.folder}: must be of the same study ({found['of']})"
+        require(found["of"] == made, need, made)
+        return found["bytes"]
     files.make_folder(study.folder)
     text, model = study.join("text.txt"), study.join(TOKENIZER)
     size = write_lines(study.input_file, text, study.scale.max_bytes)
@@ -180,7 +189,7 @@ def _prepare(study: Study) -> int:
             overwrite=True,
         )
         _finish(command)
-    return done_once(done, {"bytes": size})["bytes"]
+    return done_once(done, {"bytes": size, "of": made})["bytes"]
 
 
 def _pretrain(study: Study) -> dict[str, Any]:
@@ -216,14 +225,20 @@ def _pretrain(study: Study) -> dict[str, Any]:
         # Not the first ones of a phase, whose program is compiled.
         profile_steps=f"{steps - min(last // 2, 10) + 1},{steps}",
     )
-    start, step = time.monotonic(), 0
+
+    def last_step() -> int:
+        lines = read_metrics(files.join(folder, METRICS_FILE))
+        return max((line["step"] for line in lines), default=0)
+
+    # A study that was stopped later is killed once, too.
+    start, step, first = time.monotonic(), 0, last_step()
+    kill = first + min(2 * scale.save_steps, (steps - first) // 2)
     process = subprocess.Popen(
         [*_PYTHON, *command], stdout=sys.stderr, env=_environment()
     )
-    while process.poll() is None and step < 2 * scale.save_steps:
+    while process.poll() is None and step < kill:
         time.sleep(0.02)
-        lines = read_metrics(files.join(folder, METRICS_FILE))
-        step = max((line["step"] for line in lines), default=0)
+        step = last_step()
     process.kill()
     killed, before = process.wait() < 0, time.monotonic() - start
     _finish(command)

@@ -331,12 +331,17 @@ def _measure_depth(values: Mapping[str, Any]) -> Report:
 
 
 def _measure_gpu_run(values: Mapping[str, Any]) -> Report:
+    from albert_tf.storage import files
     from benchmarks import contestants, gpu_run
 
     _require_folder(values, "gpu_run")
     tasks = {task: values[f"{task}_dir"] for task in ("sst2", "cola")}
     for task, folder in tasks.items():
         require(folder, f"--{task}_dir: required for benchmark gpu_run", folder)
+    for task, folder in tasks.items():
+        examples = files.join(folder, "train.tsv")
+        need = f"--{task}_dir must have the files of the task, such as train.tsv"
+        require(files.exists(examples), need, folder)
     contestants.check_engines(("jax", "tensorflow"))
     study = gpu_run.Study(
         folder=values["work_dir"],

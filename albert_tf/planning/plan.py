@@ -117,7 +117,7 @@ def make_plan(
     number of micro-batches that fits is searched for.
     """
     config = settings.own_config()
-    _check(settings, config, topology, parts or 1)
+    check_batch(settings, config, topology, parts or 1)
     rows = settings.train_batch_size // topology.num_devices
     model = settings.preset or settings.albert_config_file
     fixed = {"settings": dataclasses.asdict(settings), "config": config.to_dict()}
@@ -160,7 +160,7 @@ def make_plan(
     return Plan(model, settings, topology, candidates, most, efficiency, cost_per_hour)
 
 
-def _check(settings, config, topology: Topology | GpuMachine, parts: int) -> None:
+def check_batch(settings, config, topology: Topology | GpuMachine, parts: int) -> None:
     """Raises `UsageError` if a batch cannot be divided, or rows are too long."""
     batch, devices = settings.train_batch_size, topology.num_devices
     need = f"--train_batch_size must be a multiple of the {devices} devices of "

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from albert_tf.errors import UsageError
 from benchmarks import gpu_run
 from tests import forked
 from tests.benchmarks.objectives_test import write_tables
@@ -39,6 +40,8 @@ def test_a_small_run_is_killed_and_continued(study, tmp_path, monkeypatch):
     # What is there is not computed again.
     monkeypatch.setattr(gpu_run, "_finish", None)
     assert gpu_run.run(study) == report
+    with pytest.raises(UsageError, match="must be of the same study"):
+        gpu_run.run(dataclasses.replace(study, minutes=11.0))
 
 
 def test_the_full_run_needs_a_gpu(tmp_path):
@@ -46,5 +49,9 @@ def test_the_full_run_needs_a_gpu(tmp_path):
     done = run_command("benchmark", "gpu_run", *needed)
     assert done.code == 2
     assert "--cola_dir: required for benchmark gpu_run" in done.error
-    done = run_command("benchmark", "gpu_run", *needed, f"--cola_dir={tmp_path}")
+    needed += [f"--cola_dir={tmp_path}"]
+    done = run_command("benchmark", "gpu_run", *needed)
+    assert done.code == 2 and "--sst2_dir must have the files" in done.error
+    (tmp_path / "train.tsv").touch()
+    done = run_command("benchmark", "gpu_run", *needed)
     assert done.code == 2 and "benchmark gpu_run: JAX sees no GPU here" in done.error

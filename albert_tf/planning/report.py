@@ -125,8 +125,8 @@ def _all_steps(plan: Plan) -> dict[str, str]:
     cells = {"": model, "steps": f"{plan.settings.num_train_steps:,}"}
     cells["hours at least"] = f"{run['hours_at_least']:,.1f}"
     cells[f"hours at {plan.efficiency:.0%} of that speed"] = f"{run['hours']:,.1f}"
-    cells["chip-hours"] = f"{run['chip_hours']:,.0f}"
-    return cells | ({"cost": f"{run['cost']:,.0f}"} if "cost" in run else {})
+    cells["chip-hours"] = f"{run['chip_hours']:,.1f}"
+    return cells | ({"cost": f"{run['cost']:,.2f}"} if "cost" in run else {})
 
 
 def _details(plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
 from albert_tf.planning.compiler import check_installed, compile_step
 from albert_tf.planning.plan import check_batch
 from albert_tf.planning.plan_settings import pretraining
@@ -51,7 +52,10 @@ def run(
     for batch, length in shapes:
         given = {"preset": preset, "train_batch_size": batch, "max_seq_length": length}
         chosen = pretraining(given | {"optimizer": "adamw"}, {})
-        check_batch(chosen, AlbertConfig.from_preset(preset), topology, 1)
+        try:
+            check_batch(chosen, AlbertConfig.from_preset(preset), topology, 1)
+        except UsageError as error:
+            raise UsageError(f"--shapes={batch}x{length}: {error}") from None
         settings = dataclasses.asdict(chosen)
         few, more = (
             compiled(

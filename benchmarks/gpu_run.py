@@ -125,7 +125,7 @@ class Study:
 
     @property
     def made_of(self) -> str:
-        """What a folder of another study differs in."""
+        """What tells the folder of this study from others."""
         phases = ",".join(":".join(map(str, phase)) for phase in self.phases)
         return f"phases {phases} of {self.input_file}"
 
@@ -164,8 +164,9 @@ def _prepare(study: Study) -> int:
     done, made = study.join("prepared.json"), study.made_of
     if files.exists(done):
         found = files.read_json(done)
-        need = f"--work_dir={study.folder}: must be of the same study ({found['of']})"
-        require(found["of"] == made, need, made)
+        of = found.get("of", "an earlier version")
+        need = f"--work_dir={study.folder}: must be a folder of the same study ({of})"
+        require(of == made, need, made)
         return found["bytes"]
     files.make_folder(study.folder)
     text, model = study.join("text.txt"), study.join(TOKENIZER)

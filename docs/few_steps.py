@@ -1,7 +1,7 @@
 """Runs a command with few steps, in place of `tools/main.py`.
 
-`make test-all` executes the pages to see that they run. One or two steps are computed
-without a graph, which takes as long to trace as ten of them.
+`make test-all` executes the pages to see that they run. Fine-tuning takes an epoch or
+two steps without a graph, which takes longer to trace.
 """
 
 import os
@@ -14,7 +14,8 @@ import tensorflow as tf
 TOOL = pathlib.Path(__file__).resolve().parents[1] / "tools/main.py"
 # Replace flags of `finetune`.
 FEW = {"--num_train_epochs": 1, "--num_train_steps": 2}
-# Follow the flags of other commands.
+# Follow the flags of other commands. Only a SavedModel is warmed up, and XLA would take
+# longer to compile a step than ten steps take.
 MORE = {
     "export": "--warmup_batch_sizes=",
     "predict": "--num_workers=1",  # another would import TensorFlow

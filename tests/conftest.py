@@ -125,7 +125,7 @@ def run_forked() -> Callable[..., subprocess.CompletedProcess]:
 
 @pytest.fixture
 def eager():
-    """Computes without graphs: tracing a training step takes as long as ten of them.
+    """Computes without graphs: tracing a training step takes longer than a few steps.
 
     `eager(False)` ends that, for what is exported.
     """

@@ -96,7 +96,7 @@ def writing(
 ) -> Iterator[FolderWriter]:
     """Yields a `FolderWriter` whose files appear under `path` once all are written.
 
-    Of several processes that write the same folder without `overwrite`, one succeeds. A
+    If several processes write the same folder without `overwrite`, one succeeds. A
     folder to be replaced may contain only `own_names`. Readers of the format wait for
     the file `last`, which is uploaded last. Raises `DataError` if the upload fails: a
     remote folder may then be incomplete (see `is_complete`), and another attempt

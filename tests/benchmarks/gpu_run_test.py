@@ -40,7 +40,7 @@ def test_a_small_run_is_killed_and_continued(study, tmp_path, monkeypatch):
     # What is there is not computed again.
     monkeypatch.setattr(gpu_run, "_finish", None)
     assert gpu_run.run(study) == report
-    with pytest.raises(UsageError, match="must be of the same study"):
+    with pytest.raises(UsageError, match="must be a folder of the same study"):
         gpu_run.run(dataclasses.replace(study, minutes=11.0))
 
 

@@ -283,8 +283,8 @@ def mask_batch(
 ) -> dict[str, Any]:
     """Masks a batch, as described at the top of this module.
 
-    Of `token_ids`, `token_boundary` and `padding_mask`, int32 `[B, T]`, it returns
-    `token_ids` masked; `mask_positions`, `mask_ids` int32 `[B, P]`, `mask_weights`
+    It has `token_ids`, `token_boundary` and `padding_mask`, int32 `[B, T]`. Returns
+    masked `token_ids`; `mask_positions`, `mask_ids` int32 `[B, P]`, `mask_weights`
     float32 `[B, P]`, and `mask_ngrams` int32 `[B, P]` (see `Choice`). P is
     `config.max_predictions_per_seq`; `keys` and `xp` are as for `choose`.
     """

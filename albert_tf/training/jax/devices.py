@@ -157,8 +157,8 @@ def make_deterministic(asked: bool | None) -> None:
 def compilation_cache(asked: str, usual: str) -> Iterator[None]:
     """Keeps compiled programs in a folder inside a `with` statement, and reads them.
 
-    If none is asked for (`"none"` is no cache), it keeps the one that JAX has, or else
-    takes the usual one next to the run, unless that is in a bucket: XLA's cache of
+    With `"none"` there is no cache. With `""` it is the one that JAX has, or else the
+    usual one next to the run, unless that is in a bucket: XLA's cache of
     tuned kernels has to be on a disk. JAX writes only in the first process.
     """
     before = jax.config.jax_compilation_cache_dir

@@ -183,7 +183,9 @@ class AlbertTextClassifier(_Classifier):
         firsts = [
             x[:, 0] if places is None else gather_places(x, places) for x in states
         ]
-        x = self.dropout(self.backbone.pooler(firsts.pop()), **run)
+        x = firsts.pop()
+        x = self.pooler_dropout(x, **run) if self.pooler_dropout else x
+        x = self.dropout(self.backbone.pooler(x), **run)
         return {
             "logits": ops.cast(self.classifier(x), "float32"),
             "exit_logits": tuple(

@@ -43,7 +43,8 @@ def test_multiple_choice_scores_each_choice_by_itself(tokens):
 def test_dropout_before_the_pooler_of_a_text_classifier(tokens, family):
     changes = {"position_offset": 1, "type_vocab_size": 1, "family": "roberta"}
     changes = changes if family == "roberta" else {"family": family}
-    model = AlbertTextClassifier(CONFIG.replace(**changes), seed=1)
+    exits = CONFIG.num_hidden_layers - 1
+    model = AlbertTextClassifier(CONFIG.replace(**changes), num_exits=exits, seed=1)
     seen = []
     model.backbone.pooler.call = lambda x, **_: seen.append(to_numpy(x)) or x
     inputs = {"token_ids": tokens}
@@ -58,6 +59,8 @@ def test_dropout_before_the_pooler_of_a_text_classifier(tokens, family):
     else:
         assert 0.2 < dropped.mean() < 0.8  # half of them, and the others doubled
         np.testing.assert_allclose(seen[2][~dropped], 2 * expected[~dropped], rtol=1e-6)
+    model.every_exit(inputs, training=True)  # the model trained with its exits
+    assert (seen[-1] == 0).any() == (family != "albert")
 
 
 def test_dropout_before_the_classifier(tokens):

@@ -10,7 +10,7 @@ from keras import ops
 
 from albert_tf.config import ACTIVATIONS
 from albert_tf.layers.attention import SelfAttention
-from albert_tf.layers.gradients import LayerNorm, get_activation
+from albert_tf.layers.gradients import LayerNorm, get_activation, linear
 from tests.tiny import tiny_config
 
 BACKEND = keras.backend.backend()
@@ -92,3 +92,11 @@ def test_softmax():
         return lambda x: layer(x, bias=ops.convert_to_tensor(mask))[0]
 
     check(attention, x, rng.normal(size=x.shape) / 64)
+
+
+def test_gradient_of_a_bias_is_not_summed_in_float16():
+    zeros = ops.zeros((1, 20_000, 1), "float16")
+    add = lambda bias: linear(zeros, ops.zeros((1, 8), "float16"), bias)  # noqa: E731
+    ones = np.ones((1, 20_000, 8), "float16")
+    _, gradient = both(add, np.zeros(8, "float16"), ones)
+    np.testing.assert_array_equal(ops.convert_to_numpy(gradient), 20_000)

@@ -206,14 +206,15 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates one variable and its slots; the rate is from `_step_scalars`."""
         index = self._get_variable_index(variable)
-        gradient = ops.cast(gradient, variable.dtype)
-        if self.loss_scale:
-            gradient = ops.where(learning_rate["taken"], gradient, 0.0)
         scalars = {k: ops.cast(v, variable.dtype) for k, v in learning_rate.items()}
         if self._rates[index] != 1:
             scalars["rate"] = scalars["rate"] * self._rates[index]
-        self._update(gradient, variable, index, scalars)
-        if self.ema_decay:  # of the variable that was just updated
+        if gradient is not None:
+            gradient = ops.cast(gradient, variable.dtype)
+            if self.loss_scale:
+                gradient = ops.where(learning_rate["taken"], gradient, 0.0)
+            self._update(gradient, variable, index, scalars)
+        if self.ema_decay:  # of the variable that was just updated, or left out
             average = self._averages[index]
             change = scalars["average_share"] * (variable - average)
             self.assign(average, average + change)
@@ -311,6 +312,14 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             grads = self._clip_by_global_norm(grads)
         if self.loss_scale:
             self.loss_scale.update(ops.isfinite(self.last_global_norm.value))
+        if self.ema_decay:
+            # An average counts every update, also one that leaves its weight out, such
+            # as a weight of a layer that a step does not compute.
+            read = {self._get_variable_index(v) for v in trainable_variables}
+            every = enumerate(self._trainable_variables)
+            others = [v for i, v in every if i not in read]
+            grads = [*grads, *[None] * len(others)]
+            trainable_variables = [*trainable_variables, *others]
         self._backend_update_step(grads, trainable_variables, self._step_scalars())
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -374,7 +383,8 @@ def checked_patterns(name: str, patterns: Sequence[str] | None) -> tuple[str, ..
             raise UsageError(
                 f"{name} must hold regular expressions, received {pattern!r}: {error}"
             ) from None
-    return tuple(patterns or ())
+    # An empty one, as in the flag for no names, would be found in every name.
+    return tuple(filter(None, patterns or ()))
 
 
 @keras.saving.register_keras_serializable("albert_tf")

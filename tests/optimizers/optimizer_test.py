@@ -226,19 +226,23 @@ def test_keras_must_call_what_is_overridden(caller, monkeypatch):
 
 def test_exclusions_are_arguments():
     variables = [keras.Variable(np.ones(3), name=n) for n in ("a_kernel", "b_kernel")]
-    given = {"exclude_from_weight_decay": ["^a_"]}
-    given |= {"exclude_from_layer_adaptation": "^b_"}
-    optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9, **given)
-    optimizer.build(variables)
-    assert [optimizer.uses_weight_decay(v) for v in variables] == [False, True]
-    assert [optimizer.uses_layer_adaptation(v) for v in variables] == [True, False]
+    for names, decays in ((["^a_"], [False, True]), ("", [True, True])):
+        optimizer = Lamb(
+            exclude_from_weight_decay=names, exclude_from_layer_adaptation="^b_"
+        )
+        optimizer.build(variables)
+        assert [optimizer.uses_weight_decay(v) for v in variables] == decays
+        assert [optimizer.uses_layer_adaptation(v) for v in variables] == [True, False]
 
 
 STEPS = 9
 
 
-def train(name, **arguments):
-    """Returns the weights after every update, the optimizer and its variables."""
+def train(name, left_out=(), **arguments):
+    """Returns the weights after every update, the optimizer and its variables.
+
+    In the steps that are `left_out`, the second variable has no gradient.
+    """
     rng = np.random.default_rng(4)
     variables = [
         keras.Variable(rng.normal(size=shape), dtype="float32", name=path)
@@ -247,18 +251,23 @@ def train(name, **arguments):
     optimizer = create_optimizer(
         name, learning_rate=0.1, num_train_steps=2 * STEPS, **arguments
     )
+    optimizer.build(variables)
     history = []
-    for _ in range(STEPS):
-        gradients = [rng.normal(size=v.shape).astype("float32") for v in variables]
+    for step in range(STEPS):
+        read = variables[:1] if step in left_out else variables
+        gradients = [rng.normal(size=v.shape).astype("float32") for v in read]
         gradients = [keras.ops.convert_to_tensor(g) for g in gradients]
-        optimizer.apply(gradients, variables)
+        optimizer.apply(gradients, read)
         history.append([v.numpy() for v in variables])
     return history, optimizer, variables
 
 
-@pytest.mark.parametrize(("name", "decay"), [("lamb", 0.5), ("adamw", 0.9999)])
-def test_average_is_the_weighted_mean_of_the_weights(name, decay):
-    history, optimizer, variables = train(name, ema_decay=decay)
+@pytest.mark.parametrize(
+    ("name", "decay", "left_out"),
+    [("lamb", 0.5, ()), ("adamw", 0.9999, ()), ("lamb", 0.8, (0, 2, 3, 7))],
+)
+def test_average_is_the_weighted_mean_of_the_weights(name, decay, left_out):
+    history, optimizer, variables = train(name, left_out, ema_decay=decay)
     parts = decay ** np.arange(STEPS - 1, -1, -1, dtype="float64")
     for index, variable in enumerate(variables):
         past = np.stack([weights[index] for weights in history]).astype("float64")

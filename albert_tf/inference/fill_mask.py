@@ -88,6 +88,7 @@ class FillMask(predictor.Loadable):
 
         Raises:
             UsageError: If a text contains no mask or is longer than the model allows.
+            DataError: If a probability is not finite.
         """
         if isinstance(texts, str | bytes):
             return self([texts], top_k, clean_up)[0]
@@ -103,6 +104,9 @@ class FillMask(predictor.Loadable):
                 self.tokenizer, chosen, longest, steps()["step"]
             )
             scores = self._forward(batch)
+            need = f"{self.model.name}: its probabilities are not finite; its weights "
+            need += "are damaged, or training diverged"
+            require(np.isfinite(scores).all(), need, error=DataError)
             for i, row, places, found in zip(
                 numbers, chosen, masks, scores, strict=True
             ):
@@ -175,8 +179,13 @@ def answer_all(
         else:
             # The graph is compiled once: the checkpoints of a run have one config.
             fill_mask.model.set_weights(loaded.model.get_weights())
+        try:
+            results = fill_mask(list(prompts), top_k)
+        except DataError as e:
+            logging.warning("%s: left out: %s", path, e)
+            continue
         answers = []
-        for result in fill_mask(list(prompts), top_k):
+        for result in results:
             masks = [result] if isinstance(result[0], dict) else result
             answers.append(
                 [[(one["token_str"], one["score"]) for one in mask] for mask in masks]

@@ -180,6 +180,8 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
     if isinstance(texts, str | bytes):
         return [texts]
     several = isinstance(texts, Iterable) and not isinstance(texts, Mapping | Set)
+    # A DataFrame would yield the names of its columns.
+    several = several and not hasattr(texts, "columns")
     expected = f"{name} must be a string or a list of strings"
     require(several, f"{expected}, received {type(texts).__name__}")
     texts = list(texts)
@@ -203,11 +205,12 @@ def as_unicode(name: str, texts: str | bytes | Iterable[str | bytes]) -> list[st
 
 def check_list(name: str, value: Any) -> None:
     """Raises `UsageError` if an argument is not a sequence of several things."""
+    kind, is_table = type(value).__name__, hasattr(value, "columns")
     single = isinstance(value, str | bytes | Mapping | Set)
-    if single or not isinstance(value, Iterable):
+    if single or is_table or not isinstance(value, Iterable):
         # Not `require`: describing a long list takes time.
-        kind = type(value).__name__
-        raise UsageError(f"{name} must be a list, received {kind} {value!r:.60}")
+        shown = kind if is_table else f"{kind} {value!r:.60}"
+        raise UsageError(f"{name} must be a list, received {shown}")
 
 
 def check_count(name: str, value: Any) -> None:

@@ -7,6 +7,7 @@ embedding.
 from collections.abc import Callable
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf import features
@@ -139,7 +140,17 @@ def _offset_positions(token_ids, position_ids, offset: int):
 
 
 def with_checked_segments(x, count: int):
-    """Returns inputs, or a data set that checks them, after `check_segments`."""
+    """Returns inputs, or a data set that checks them, after `check_segments`.
+
+    Raises `ValueError` if an array of them is negative: such an id would count from the
+    end of its table, and a mask of 0 and -10000 would hide the text.
+    """
+    given = x if isinstance(x, dict) else {features.TOKEN_IDS: x}
+    for name in features.ROWS:
+        values = given.get(name)
+        if isinstance(values, np.ndarray) and values.dtype.kind in "if":
+            least = int(values.min(initial=0))
+            require(least >= 0, f"{name} must not be negative", least, error=ValueError)
     if isinstance(x, dict) and features.SEGMENT_IDS in x:
         check_segments(x[features.SEGMENT_IDS], count)
     if hasattr(x, "element_spec"):  # a TensorFlow dataset

@@ -32,6 +32,8 @@ _SPELLINGS = (
     (re.compile(r"([BI])[-–_:./|]?", re.IGNORECASE), r"\1"),
 )
 _TYPE = re.compile(r"([^\W\d][\w-]+)"), r"I-\1"
+# BILOU's names of what seqeval knows from IOBES.
+_SEQEVAL = {"L": "E", "U": "S"}
 # S and U stand for entities of one word, E and L for the last word of an entity.
 _IOB = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
 
@@ -222,7 +224,7 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """Returns (type, first word, last word) of the entities, as read by conlleval."""
     if all(tag == OUTSIDE for tag in tags):
         return []
-    return _seqeval()[0].get_entities(list(tags))
+    return _seqeval()[0].get_entities([*map(_as_iobes, tags)])
 
 
 def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -235,7 +237,9 @@ def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[s
     the entity whose last word has each tag.
     """
     seqeval, _ = _seqeval()
-    tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]
+    tags = [
+        (tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in map(_as_iobes, labels)
+    ]
 
     def table(decides):
         rows = [*tags, (OUTSIDE, "")]
@@ -244,6 +248,10 @@ def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[s
 
     kinds = [kind for _, kind in tags]
     return table(seqeval.start_of_chunk), table(seqeval.end_of_chunk), kinds
+
+
+def _as_iobes(tag: str) -> str:
+    return _SEQEVAL.get(tag[0], tag[0]) + tag[1:] if _TYPED.fullmatch(tag) else tag
 
 
 def flat(rows: Tags) -> list[str]:

@@ -1,6 +1,7 @@
 """`Classifier` on small random models."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from albert_tf.converters import load
@@ -68,7 +69,8 @@ def test_only_strings(classify):
     with pytest.raises(UsageError, match=r"text_pairs\[1\] must be .* received nan"):
         classify(["a", "b"], ["c", float("nan")])
     assert classify(b"a b") == classify("a b")
-    for given in (None, 3, {"a": "b"}):
+    table = pd.DataFrame({"text": ["a"], "label": ["b"]})
+    for given in (None, 3, {"a": "b"}, table):
         with pytest.raises(UsageError, match="texts must be a string or a list of str"):
             classify(given)
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.converters import load
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.fill_mask import FillMask, _sources, answer_all
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import weight_names
@@ -171,6 +171,16 @@ def test_what_answers_says_which_weights_it_has(run, tmp_path):
 def test_a_text_that_is_too_long_is_refused(run):
     with pytest.raises(UsageError, match="expected at most 24 tokens"):
         next(answer_all(str(run), ["a [MASK]" + " b" * 30]))
+
+
+def test_damaged_weights(fill_mask, run, monkeypatch, caplog):
+    scores = np.full((1, 1, 30000), np.nan, np.float32)
+    monkeypatch.setattr(fill_mask, "_forward", lambda batch: scores)
+    with pytest.raises(DataError, match="its probabilities are not finite"):
+        fill_mask("a [MASK]")
+    monkeypatch.setattr(FillMask, "from_pretrained", lambda path: fill_mask)
+    assert list(answer_all(str(run), ["a [MASK]"])) == []
+    assert "model: left out" in caplog.text
 
 
 def test_a_run_without_checkpoints_answers_nothing(tmp_path):

@@ -1,6 +1,7 @@
 """`TokenClassifier` on small models."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from albert_tf.errors import UsageError
@@ -112,7 +113,7 @@ def test_words_without_tokens(find):
 
 
 def test_refuses(find):
-    for given in (None, 3, {"a": "b"}):
+    for given in (None, 3, {"a": "b"}, pd.DataFrame({"text": ["a"]})):
         with pytest.raises(UsageError, match="texts must be a list, received"):
             find(given)
     with pytest.raises(UsageError, match=r"texts\[0\]\[1\] must be .* received 3"):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from albert_tf import features
 from albert_tf.heads import HEADS, all_rows, find
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import as_inputs, weight_names
@@ -169,6 +170,16 @@ def test_a_config_must_be_one():
 def test_inputs_of_other_packages_are_refused(inputs, message):
     with pytest.raises(ValueError, match=message):
         as_inputs(inputs)
+
+
+def test_negative_inputs_are_refused():
+    wrong, model = np.array([[-1, 0]]), tiny.shared_model(None)
+    with pytest.raises(ValueError, match="token_ids must not be negative, received -1"):
+        model.predict(wrong)
+    for name in features.ROWS:
+        batch = {"token_ids": np.array([[2, 3]]), name: wrong}
+        with pytest.raises(ValueError, match=f"{name} must not be negative"):
+            model.predict(batch)
 
 
 def test_what_a_model_needs_is_named():

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from albert_tf.errors import DataError, UsageError
@@ -64,7 +64,11 @@ def test_other_tags_among_entities(bad):
         convert("O B-A", f"O I-A {bad}")
 
 
-@given(st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), max_size=9))
+_TAGS = ["O", *(f"{prefix}-{kind}" for kind in "ab" for prefix in "BIESLU")]
+
+
+@given(st.lists(st.sampled_from(_TAGS), max_size=9))
+@example(["B-a", "L-a", "B-a", "L-a", "U-a", "U-a"])
 def test_the_result_has_the_entities_that_conlleval_reads(tags):
     (found,), _ = to_iob2([tags], str)
     assert iob.entities(found) == iob.entities(tags)

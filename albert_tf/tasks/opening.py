@@ -45,7 +45,7 @@ class DataSettings(ReadingSettings, OwnFileSettings):
 
     Attributes:
         task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax, squad1, squad2,
-            race, swag, codah, conll2003, wnut17, or table for files of your own.
+            race, swag, codah, conll2003, wnut17, beir, or table for files of your own.
             Default: the task of the model.
         data_dir: Folder with the official files of the task, or the name of a
             TensorFlow Datasets set, such as tfds:glue/mnli.

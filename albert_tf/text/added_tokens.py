@@ -7,7 +7,7 @@ place, the longest wins. Each part is then tokenized like a text of its own.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, require
@@ -102,8 +102,10 @@ def complete(token: Mapping[str, Any], token_id: int) -> dict[str, Any]:
     return {**entry, "normalized": bool(token.get("normalized", not entry["special"]))}
 
 
-def checked(entries: Iterable[Any], source: str) -> list[dict[str, Any]]:
-    """Returns the entries of added tokens, each once, without the tokens in `ROLES`.
+def checked(
+    entries: Iterable[Any], source: str, roles: Collection[str] = ROLES
+) -> list[dict[str, Any]]:
+    """Returns the entries of added tokens, each once, without the tokens in `roles`.
 
     The first entry of a token decides how the token is matched. Raises `DataError`,
     naming `source`, for an invalid entry.
@@ -113,7 +115,7 @@ def checked(entries: Iterable[Any], source: str) -> list[dict[str, Any]]:
         token = entry.get("content") if isinstance(entry, dict) else None
         fits = isinstance(token, str) and token and type(entry.get("id", 0)) is int
         require(fits, f"{source}: its added tokens cannot be read", error=DataError)
-        if token not in ROLES:
+        if token not in roles:
             result.setdefault(token, entry)
     return list(result.values())
 
@@ -184,6 +186,18 @@ def check_steps(folder: str, vocabulary: str) -> bool | None:
     rule = f"{path}: add_prefix_space must be true or, except of a spiece.model, false"
     require(has_space in (None, True, is_pieces), rule, has_space, error=DataError)
     return has_space
+
+
+def check_roles(folder: str, roles: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raises `DataError` if a folder names another known token for a role."""
+    path = files.join(folder, "tokenizer_config.json")
+    config = _object(path)
+    for role, token in roles.items():
+        stated = config.get(f"{role}_token")
+        stated = stated.get("content") if isinstance(stated, dict) else stated
+        rule = f"{path}: {role}_token must be {token!r}, as the vocabulary has it"
+        fits = stated == token or stated not in known
+        require(fits, rule, stated, error=DataError)
 
 
 def _object(path: str) -> dict[str, Any]:

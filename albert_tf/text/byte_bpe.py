@@ -20,7 +20,7 @@ from absl import logging
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text import offsets
-from albert_tf.text.added_tokens import ROLES, checked, complete
+from albert_tf.text.added_tokens import checked, complete
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_json import parse, step_names
@@ -104,10 +104,14 @@ class ByteBPETokenizer(Tokenizer):
         data = _with_added(content, added_tokens) or data
         super().__init__(data)
         added = content["added_tokens"]
-        self._library = library = _load(content, name, add_prefix_space)
+        ids = content["model"]["vocab"] | {t["content"]: t["id"] for t in added}
+        there = (filter(ids.__contains__, names) for names in self._special_names)
+        # Of two tokens for a role, the later one was added, and is none.
+        roles = {min(names, key=ids.get, default="") for names in there}
+        self._library = library = _load(content, name, add_prefix_space, roles)
         tokens = [library.id_to_token(i) for i in range(library.get_vocab_size())]
         controls = [t["id"] for t in added if t["special"]]
-        self._set_vocabulary(tokens, controls, name, checked(added, name))
+        self._set_vocabulary(tokens, controls, name, checked(added, name, roles))
         (mask,) = [t for t in added if t["id"] == self.mask_id] or [{}]
         # Whether a mask replaces a word together with the space before it.
         self.mask_has_space = bool(mask.get("lstrip"))
@@ -202,9 +206,9 @@ def _with_added(content: dict[str, Any], tokens: Iterable[Mapping]) -> bytes | N
     return json.dumps(content).encode() if new else None
 
 
-def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
+def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None, roles):
     """Returns the library's tokenizer for the content of a `tokenizer.json`."""
-    # Special tokens with a role (ROLES) that are written in a text are plain text.
+    # Special tokens with a role that are written in a text are plain text.
     # Steps that could take unbounded time or memory are errors, too.
     import tokenizers
 
@@ -241,7 +245,7 @@ def _load(content: dict[str, Any], name: str, add_prefix_space: bool | None):
     if model.get("dropout"):
         logging.warning("%s: its dropout %s is left out", name, model["dropout"])
     added = [
-        {**t, "special": t["special"] and t["content"] in ROLES}
+        {**t, "special": t["special"] and t["content"] in roles}
         for t in content["added_tokens"]
     ]
     # The post-processor would add special tokens, which the callers add themselves, and

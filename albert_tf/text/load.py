@@ -133,6 +133,11 @@ def _build(
         tokenizer = kind(*source, **accepted)
     except DataError as e:
         raise (e if source[0] == path else DataError(f"{path}: {e}")) from None
+    if name in IN_FOLDER:
+        names = ("pad", "unk", "cls", "sep", "mask")
+        ids = {role: getattr(tokenizer, f"{role}_id") for role in names}
+        roles = {role: tokenizer.id_to_token(i) for role, i in ids.items()}
+        added_tokens.check_roles(folder, roles, tokenizer.vocabulary)
     if not (path.endswith(".json") and kind is WordPieceTokenizer):  # it states both
         _check_defaults(tokenizer, accepted, path)
     return tokenizer

@@ -107,7 +107,8 @@ class Tokenizer(abc.ABC):
         missing = ", ".join(" or ".join(names) for names, there in pairs if not there)
         rule = f"{name}: none of its {self.vocab_size} tokens is {missing}"
         require(not missing, rule, error=DataError)
-        ids = [self._ids[present[0]] for present in found]
+        # A RoBERTa may have an added `[SEP]`, which is not its separator.
+        ids = [min(map(self._ids.get, present)) for present in found]
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
         self.added_tokens = [t for t in entries if t["id"] not in ids]
         special = [t["id"] for t in self.added_tokens if t["special"]]

@@ -67,6 +67,19 @@ def test_ids_are_the_library_s(tmp_path, kind):
     assert "[E1]" in ours.decode(ours.encode("[E1]"))
 
 
+def test_the_first_token_of_a_role_has_it(tmp_path):
+    """A RoBERTa with `[SEP]` between fields, or ours with `</s>`, keeps its own."""
+    content = json.loads(kinds.bpe().model)
+    there = {t["content"] for t in content["added_tokens"]}
+    (new,) = {"[SEP]", "</s>"} - there
+    size = kinds.bpe().vocab_size
+    content["added_tokens"] += [complete({"content": new, "special": True}, size)]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    found, text = load_tokenizer(tmp_path), f"a {new} b"
+    assert found.sep_id == kinds.bpe().sep_id and size in found.special_ids
+    assert found.encode(text) == ids_of_library(content, [text])[0]
+
+
 def test_files_next_to_a_vocabulary_name_them(tmp_path):
     (tmp_path / "vocab.txt").write_bytes(kinds.WORDPIECE["wordpiece"].model)
     size = kinds.WORDPIECE["wordpiece"].vocab_size
@@ -95,6 +108,7 @@ def test_files_next_to_a_vocabulary_name_them(tmp_path):
         ("never_split", ["x"]),
         ("word_tokenizer_type", "mecab"),
         ("add_prefix_space", "x"),
+        ("sep_token", {"content": "[CLS]"}),
     ],
 )
 def test_steps_that_are_not_reproduced_are_refused(tmp_path, key, value):

@@ -27,6 +27,7 @@ from albert_tf.tables.columns import (
     file_format,
     shown,
     warn_of_skipped,
+    warn_of_unread,
 )
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import read_text
@@ -270,6 +271,8 @@ def _opened(source: ChoiceSource, path: str) -> Portions:
         reader = ColumnReader(path, wanted, **layout)
         first, ids, answered = 0, Ids(), labelled or None
         for table in reader.portions(size):
+            if not first:
+                warn_of_unread(table, "question", "question_column", named)
             cells = table.values.get(label) or []
             labels = [None if isinstance(x, BadRow) else label_key(x) for x in cells]
             given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]

@@ -9,6 +9,7 @@ Legend: `N` rows, `C` labels.
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ from albert_tf.tasks.text_tables import AUTO, TextTable, label_key
 _GENERIC = re.compile(r"label_?(\d+)", re.IGNORECASE)
 # Separators between several labels in a cell.
 _JOINED = re.compile(r"\s*[,;|]\s*")
+# Numbers, of which some are written in a way that is not read as a number.
+_WRITTEN = re.compile(r"[-+\u2212]?\d+([.,]\d+)?\s?%?")
 
 
 def make_targets(task: Task, table: TextTable) -> np.ndarray:
@@ -105,6 +108,14 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     decimals = sum(map(_is_decimal, labels))
     numbers = sum(map(_is_number, labels))
     if numbers < len(labels):
+        if all(map(_WRITTEN.fullmatch, labels)):
+            other = next(label for label in labels if not _is_number(label))
+            raise DataError(
+                f"{table.path}: labels such as {other!r} look like numbers; write "
+                "scores with a decimal point and without signs such as %, or give "
+                f"--problem_type={SINGLE_LABEL} for classes, or --label_separator for "
+                "several labels"
+            )
         if not decimals:
             return SINGLE_LABEL
         row = next(i for i, label in enumerate(labels) if not _is_number(label))
@@ -153,12 +164,17 @@ def find_labels(table: TextTable) -> tuple[str, ...]:
         distinct.update([label] if isinstance(label, str) else label)
     spellings = {label_key(label): label for label in sorted(distinct, reverse=True)}
     labels = sort_labels(spellings.values())
+    parts_of = {label: {*_JOINED.split(label)} for label in labels}
+    counts = Counter(part for parts in parts_of.values() for part in parts)
     folded: dict[str, str] = {}
     for label in labels:
+        if label.lower() == "nan":
+            text = "%s: %r is read as a label; pandas writes it for a missing one"
+            logging.warning(text, table.path, label)
         if (other := folded.setdefault(label.casefold(), label)) != label:
             text = "%s: %r and %r are two labels, which differ in capitals only"
             logging.warning(text, table.path, other, label)
-        if len(parts := set(_JOINED.split(label))) > 1 and parts < set(labels):
+        if len(parts_of[label]) > 1 and min(map(counts.get, parts_of[label])) > 1:
             text = "%s: the label %r joins others; --label_separator divides labels"
             logging.warning(text, table.path, label)
     received = f"only {labels[0]!r}" if labels else "none"

@@ -190,9 +190,23 @@ def _open_lines(path: str, labelled: bool, on_bad_input: str) -> Portions:
         numbered = enumerate(_sentences(text))
         valid = bad.usable(_BAD, numbered, sentence, lambda row: path, blank)
         while block := list(itertools.islice(valid, size)):
+            if width > 1:
+                _check_words(path, [row[2] for row in block])
             yield _examples(path, block, "word", bad)
 
     return Portions(lambda size: _finished(path, portions(size)), text.fraction)
+
+
+def _check_words(path: str, sentences: list[list[str]]) -> None:
+    """Raises `DataError` if the first column has numbers or tags of words instead."""
+    words = set(iob.flat(sentences))
+    are_tags = iob.OUTSIDE in words and iob.mark_entities(words)
+    are_tags = are_tags and not iob.of_no_scheme(words)
+    numbers = ([str(i) for i in range(1, len(row) + 1)] for row in sentences)
+    is_count = [*numbers] == sentences and any(row[1:] for row in sentences)
+    message = f"{path}: the first column must be the words, and the last one their "
+    message += "tags; write a file with just these two"
+    require(not (are_tags or is_count), message, *sentences[0][:3], error=DataError)
 
 
 def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:

@@ -26,6 +26,7 @@ from albert_tf.tables.columns import (
     expect_texts,
     shown,
     warn_of_skipped,
+    warn_of_unread,
 )
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.tfds_source import TfdsRows
@@ -53,8 +54,8 @@ _NO_CLASS, _NO_SCORE = "-1", "-1.0"
 # of at least three labels. A single name in brackets is accepted as a label.
 LIST = re.compile(r"(?s)\s*(\[(.*[,'\"].*|[\d.\s]*)\]|[({].*[,'\"].*[)}])\s*")
 _BITS = re.compile(r"\s*[01](?:[\s,;|]+[01]){2,}\s*")
-# A number with a decimal point that whole numbers and others may be equal to.
-_DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d*")
+# A whole number with a decimal point. 1.10 may be a code, other than 1.1.
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.0*")
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
 
@@ -195,6 +196,8 @@ def open_table(
             index = columns.index
             if not first and settings.header and label not in columns.names:
                 _warn_of_no_header(columns, label)
+            if not (first or pair):
+                warn_of_unread(columns, "text_pair", "text_pair_column", wanted)
             if label and index[label] in [index[text], index.get(pair)]:
                 raise DataError(
                     f"{columns.path}: expected a label in addition to the text, "

@@ -94,13 +94,15 @@ def test_an_ending_that_is_missing(tmp_path, source, text, line):
         skipping.read_file(path)
 
 
-def test_csv_with_fewer_choices(tmp_path):
+def test_csv_with_fewer_choices(tmp_path, caplog):
     header = "context,question,choice1,choice2,choice3,label\n"
     path = write(tmp_path / "a.csv", f"{header}p,q,a,b,c,C\np,q,a,b,,1\n")
     examples = read_choice_table(path, ChoiceTableSettings(question_column="question"))
     assert examples.choices == [["a", "b", "c"], ["a", "b"]]
     assert examples.labels == [2, 1]
-    assert examples.questions == ["q", "q"]
+    assert examples.questions == ["q", "q"] and not caplog.text
+    assert read_choice_table(path, ChoiceTableSettings()).questions == ["", ""]
+    assert "'question' is not read; --question_column=question" in caplog.text
 
 
 def jsonl(tmp_path, *rows):

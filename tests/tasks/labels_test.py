@@ -95,6 +95,13 @@ def test_labels_of_two_kinds_are_not_guessed():
         choose_problem_type(table(["a;b"]), MULTI_LABEL)
 
 
+@pytest.mark.parametrize("labels", [["0,5", "1"], ["85%", "20.5 %"], ["1,2", "2,3"]])
+def test_numbers_written_in_other_ways_are_no_classes(labels):
+    with pytest.raises(DataError, match=f"such as '{labels[0]}' look like numbers"):
+        choose_problem_type(table(labels))
+    assert choose_problem_type(table(labels), SINGLE_LABEL) == SINGLE_LABEL
+
+
 def test_the_training_table_defines_the_task():
     scores = with_labels(table_task(), table(["1.5", "2.0"]))
     assert (scores.labels, scores.selecting_metric) == ((), "pearson")
@@ -111,9 +118,9 @@ def test_the_training_table_defines_the_task():
 
 
 def test_spellings_of_a_label_are_one(caplog):
-    rows = table(["1.0", "1", "1.", "2", "True", "true", "01", "Spam", "spam"])
-    task = table_task(find_labels(rows))
-    assert len(task.labels) == 6 and "'Spam' and 'spam' are two" in caplog.text
+    rows = ["1.0", "1", "1.", "2", "1.1", "1.10", "True", "true", "01", "Spam", "spam"]
+    task = table_task(find_labels(rows := table(rows)))
+    assert len(task.labels) == 8 and "'Spam' and 'spam' are two" in caplog.text
     number = dict(zip(rows.labels, make_targets(task, rows).tolist(), strict=True))
     assert number["1"] == number["1.0"] != number["01"]
     assert number["true"] == number["True"] and number["Spam"] != number["spam"]
@@ -122,7 +129,10 @@ def test_spellings_of_a_label_are_one(caplog):
 def test_cells_that_are_more_or_less_than_a_label(caplog):
     assert len(find_labels(table(["a", "b", "a, b", "a,c"]))) == 4
     assert "'a, b' joins others" in caplog.text and "a,c" not in caplog.text
+    assert len(find_labels(table(["x|y", "y|z", "x|z"]))) == 3
+    assert "'x|y' joins others" in caplog.text
     assert len(find_labels(table(["nan", "naan"]))) == 2
+    assert "'nan' is read as a label; pandas" in caplog.text
     with pytest.raises(DataError, match="line 4: the label is NaN, not a number"):
         find_labels(table(["1", "0", "NaN"]))
 

@@ -46,6 +46,15 @@ def test_conll_2003(tmp_path):
         TASKS["conll2003"].splits["train"].read("")
 
 
+@pytest.mark.parametrize(
+    "text", ["1 Der O\n2 Rat B-ORG\n\n1 Ja O\n", "O what\nB-ACTOR Tom\n"]
+)
+def test_numbers_and_tags_are_no_words(tmp_path, text):
+    """As in GermEval 2014 and CoNLL-U, and in the MIT movie corpus."""
+    with pytest.raises(DataError, match="a.conll: the first column must be the words"):
+        read_tagged(write(tmp_path, text))
+
+
 def test_wnut17_with_byte_order_marks(tmp_path):
     """As in the released dev file: two such lines, and an I- that starts an entity."""
     text = "\ufeffA\tO\nRT\tI-group\n\nDubbz\ufeff\tB-person\n\n!\tO\n\ufeff\n"

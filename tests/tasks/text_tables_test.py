@@ -31,6 +31,13 @@ def test_pairs(tmp_path):
     assert (table.ids, table.lines) == (["0"], [2])
 
 
+def test_a_second_text_that_is_not_read_is_said(tmp_path, caplog):
+    path = write(tmp_path, "a.csv", "text,text_pair,label\nx,y,1\n")
+    assert read_table(path, text_pair_column="text_pair").text_pairs == ["y"]
+    assert not caplog.text and read_table(path).text_pairs is None
+    assert "'text_pair' is not read; --text_pair_column=text_pair" in caplog.text
+
+
 PAIRS = [
     {"id": "q1", "a": "x", "b": "y", "label": ["good", "long"]},
     {"id": "q2", "a": "z", "b": "", "label": []},

@@ -293,6 +293,9 @@ class KeepModel(KeepBest):
         self._run = run
         self._evaluated_on = run.data.evaluated_on()
         self.resume(_recorded(path, metric, self._evaluated_on))
+        # An earlier step that is evaluated again may have other weights: a batch may
+        # have been left out since.
+        self._last_step = -1
 
     def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the model if these metrics, which must have `metric`, are the best."""

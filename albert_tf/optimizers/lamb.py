@@ -9,9 +9,10 @@ from keras import ops
 
 from albert_tf.optimizers.adamw import AdamStyleOptimizer, checked_patterns
 
-# Matrices of single layers that start as 0. Their norm would hold the trust ratio close
-# to 0 for thousands of steps, while every update only multiplies it by 1 + rate.
-_STARTS_AT_ZERO = r"(^|/)depth_\d+/\w+_b$"
+# Biases and matrices of single layers that start as 0. Their norm would hold the trust
+# ratio close to 0 for thousands of steps, while every update only multiplies it by
+# 1 + rate.
+_STARTS_AT_ZERO = r"(^|/)depth_\d+/\w+_b$|bias$|/beta$"
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -24,8 +25,9 @@ class Lamb(AdamStyleOptimizer):
 
     Args:
         exclude_from_layer_adaptation: sequence of str or None. Regular expressions of
-            the names without trust ratio; default: `exclude_from_weight_decay`, and the
-            matrices `B` of `AlbertConfig.depth_rank`, which start as 0.
+            the names without trust ratio; default: `exclude_from_weight_decay`, and
+            what starts as 0: biases, also of layer norms, and the matrices `B` of
+            `AlbertConfig.depth_rank`.
         **kwargs: See `AdamStyleOptimizer`.
 
     Attributes:

@@ -258,6 +258,10 @@ class PretrainSettings(TrainingSettings):
         require(not ranges or name != "electra", f"{need}--objective=electra", ranges)
         need = "--depth_consistency requires --depth_range"
         require(ranges or not self.depth_consistency, need, self.depth_consistency)
+        need = "--optimizer=lamb: its trust ratio would hold the difference, which "
+        need += "starts as 0, close to 0; use adamw, or another --embedding_sharing"
+        stays = (self.optimizer, self.embedding_sharing) == ("lamb", "disentangled")
+        require(not stays, need, self.embedding_sharing)
         weight = self.pair_loss_weight
         usual = name in OF_PAIRS or weight == defaults["pair_loss_weight"]
         need = f"--pair_loss_weight={weight} requires an objective with a loss about "

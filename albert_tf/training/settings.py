@@ -56,7 +56,7 @@ class TrainingSettings:
             does.
         exclude_from_weight_decay: Parts of the names of variables without weight decay,
             separated by commas; empty: all decay. With --optimizer=lamb, these have no
-            trust ratio either.
+            trust ratio either, nor have biases, which start as 0.
         ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
             0: no average.
         gradient_accumulation_steps: Micro-batches that each device's share of a step is

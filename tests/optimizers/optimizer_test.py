@@ -316,9 +316,13 @@ def test_weights_of_single_layers_have_trust_ratios_of_their_own():
     own = {v.path: v for v in model.trainable_variables if "/depth_1/" in v.path}
     names = [path.rpartition("/")[2] for path in own]
     assert names == ["input_bias", "key_a", "key_b", "key_bias"]
-    # The matrix that starts as 0 would be held there by its own norm.
+    # What starts as 0 would be held there by its own norm.
+    every = Lamb(0.1, exclude_from_weight_decay="")
+    every.build(model.trainable_variables)
     for decides, right in (
         (optimizer.uses_weight_decay, [False, True, True, False]),
         (optimizer.uses_layer_adaptation, [False, True, False, False]),
+        (every.uses_weight_decay, [True] * 4),
+        (every.uses_layer_adaptation, [False, True, False, False]),
     ):
         assert [decides(v) for v in own.values()] == right

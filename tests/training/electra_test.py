@@ -249,6 +249,10 @@ def test_what_is_refused_names_the_right_folder(run, tmp_path, monkeypatch):
         ({"generator_size": 0.0}, "--generator_size must be positive, received 0.0"),
         ({"embedding_sharing": "half"}, "one of tied, disentangled, none, received"),
         ({"keep_best": "mlm_loss"}, "--keep_best must be one of loss, generator_loss"),
+        (
+            {"optimizer": "lamb", "embedding_sharing": "disentangled"},
+            "--optimizer=lamb: its trust ratio .* received 'disentangled'",
+        ),
     ],
 )
 def test_settings_that_do_not_fit(given, message, tmp_path):

@@ -47,7 +47,7 @@ def job(request, tmp_path, longer, records):
             values["objective"] = learned
         if learned == "electra":
             values |= {"generator_size": 0.5, "embedding_sharing": "disentangled"}
-            values |= {"keep_best": "rtd_auc"}
+            values |= {"keep_best": "rtd_auc", "optimizer": "adamw"}
         command = "pretrain"
     else:
         command, values = "finetune", family(request.param, tmp_path, longer)

@@ -135,9 +135,12 @@ def to_fields(values: dict[str, Any], known: set[str]) -> dict[str, Any]:
     elif kind == HUGGINGFACE:
         default = "gelu_new" if family == "albert" else "gelu"
         result["hidden_act"] = HF_ACTIVATIONS.get(str(act), act or default)
-        # BERT's optional key has a slightly different name.
-        if values.get("classifier_dropout") is not None:
-            result["classifier_dropout_prob"] = values["classifier_dropout"]
+        # BERT's optional key has another name, and the encoder's rate as its default.
+        rate = values.get("classifier_dropout")
+        if rate is None and family != "albert":
+            rate = values.get("hidden_dropout_prob")
+        if rate is not None:
+            result["classifier_dropout_prob"] = rate
     return result
 
 

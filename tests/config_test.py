@@ -400,6 +400,7 @@ NAMED = {**EXACT, "sharing": "none", "embedding_size": 12}
         (HF_BERT, {"sharing": "none", "embedding_size": 12, "hidden_act": "gelu"}),
         (HF_BERT | {"classifier_dropout": 0.3}, {"classifier_dropout_prob": 0.3}),
         (HF_BERT | {"classifier_dropout": None}, {"classifier_dropout_prob": 0.1}),
+        (HF_BERT | {"hidden_dropout_prob": 0.2}, {"classifier_dropout_prob": 0.2}),
         (EARLY, {"sharing": "none"}),
         (EARLY | {"embedding_size": 6}, {"sharing": "all"}),
         # The original's gelu is the tanh approximation; ours is the exact one.

@@ -29,7 +29,7 @@ from albert_tf.tasks.task import Examples, FileSource, Portions
 TUPLES, SCORES, TEXTS = "tuples", "scores", "texts"
 # Names of the first text's column in sets for sentence-transformers and others.
 _ANCHORS = ("anchor", "query")
-_NEGATIVE = re.compile(r"negatives?(?:_?(\d{1,3}))?|neg")
+_NEGATIVE = re.compile(r"(?:hard_)?negatives?(?:_?(\d{1,3}))?|neg")
 _BAD = "rows that cannot be used"
 # Rows of JSON Lines that show which columns there are.
 _FEW_ROWS = 4096

@@ -61,14 +61,14 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
         return TOKENS
     if settings.choice_columns:
         return CHOICES
-    if settings.text_column not in names:
+    if settings.text_column not in names or has_choices(names):
         context = settings.context_column
         if context in names or context.removeprefix("-").isdecimal():
             return CHOICES
         need = (
             f"{path}: no column that precedes the choices; expected {context!r} among "
             f"{', '.join(sorted(names)):.200} "
-            "(--context_column names it)"
+            "(--context_column names it; --table_kind=texts reads no choices)"
         )
         require(not has_choices(names), need, error=DataError)
     return TEXTS

@@ -129,10 +129,11 @@ def test_a_kind_that_is_given_decides(tmp_path):
 
 def test_what_is_read_in_another_form_names_the_way(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text(CHOICES.replace("context", "question"))
     rule = "precedes the choices; expected 'context'.*--context_column"
-    with pytest.raises(DataError, match=rule):
-        opening.open_task(settings(train_file=str(path)))
+    for name in ("text", "question"):
+        path.write_text(CHOICES.replace("context", name))
+        with pytest.raises(DataError, match=rule):
+            opening.open_task(settings(train_file=str(path)))
     named = settings(train_file=str(path), context_column="question")
     task, _ = opening.open_task(named)
     assert task.head == "multiple_choice"

@@ -303,7 +303,7 @@ class NegativesWork(SearchWork):
             lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(positive, axis=1)
             limits = (first * positive).sum(1) / lengths - self.margin
             made = [
-                self._negatives(*values)
+                self._negatives(embedder.tokenizer.normalize, *values)
                 for values in zip(rows, known, found, scores, limits, strict=True)
             ]
             return formats.rows_of(self.output, job, made)
@@ -317,13 +317,21 @@ class NegativesWork(SearchWork):
             texts = [_stored(row[0]) for row in rows]
             return [{t, *(x for (x,) in database.execute(ask, (t,)))} for t in texts]
 
-    def _negatives(self, row, known, numbers, scores, limit) -> dict[str, str]:
+    def _negatives(
+        self, normalize, row, known, numbers, scores, limit
+    ) -> dict[str, str]:
         """Returns an example with its negatives, "" where none is left."""
+
+        def key(text: str) -> str:
+            # What differs in case or white space may be the same text for the model.
+            return " ".join(normalize(text).split())
+
         text, positive = map(_stored, row[:2])
+        keys = set(map(key, known))
         others = [
             (other, score)
             for (_, other), score in zip(self.index.rows(numbers), scores, strict=True)
-            if other not in known
+            if key(other) not in keys
         ]
         window = others[self.min_rank - 1 : self.max_rank]
         chosen = [other for other, score in window if score <= limit][: self.k]

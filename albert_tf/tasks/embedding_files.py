@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError, require
+from albert_tf.storage import streams
 from albert_tf.tables.columns import (
     REFUSE,
     BadRow,
@@ -198,6 +199,10 @@ def score_of(cell: Any, place: str) -> float:
 
 
 def _names(path: str, settings: PairFileSettings) -> tuple[str, ...]:
+    # A second reading of a pipe would go on where this one ends.
+    rule = f"{path}: must be a regular file, which is read several times"
+    status = streams.status(path)
+    require(status.is_regular or status.is_folder, rule, error=DataError)
     reader = ColumnReader(path, (), bad=BadRows("skip"), **settings.layout)
     return next(reader.portions(_FEW_ROWS)).names
 

@@ -24,6 +24,7 @@ from albert_tf.tables.columns import (
     Ids,
     expect,
     expect_texts,
+    file_format,
     shown,
     warn_of_skipped,
     warn_of_unread,
@@ -195,7 +196,7 @@ def open_table(
         for columns in reader.portions(rows):
             index = columns.index
             if not first and settings.header and label not in columns.names:
-                _warn_of_no_header(columns, label)
+                _warn_of_no_header(columns, text, label)
             if not (first or pair):
                 warn_of_unread(columns, "text_pair", "text_pair_column", wanted)
             if label and index[label] in [index[text], index.get(pair)]:
@@ -210,12 +211,19 @@ def open_table(
     return Portions(portions, reader.fraction)
 
 
-def _warn_of_no_header(columns: Columns, label: str) -> None:
-    """Warns if the name of a column given by number is also one of its labels."""
+def _warn_of_no_header(columns: Columns, text: str, label: str) -> None:
+    """Says that line 1 has names if the texts' column is given by number.
+
+    Warns if the name of a label's column given by number is also one of its labels.
+    """
+    path, hint = columns.path, "--noheader reads it as a row"
+    is_table = columns.unit == "line" and file_format(path) in ("tabs", "commas")
+    rule = "%s: line 1 is read as the names of columns, "
     name = columns.names[columns.index[label]] if label in columns.index else ""
     if name in columns.values.get(label, ()):
-        text = "%s: line 1 is read as the names of columns, but %r is also a label; "
-        logging.warning(text + "--noheader reads it as a row", columns.path, name)
+        logging.warning(f"{rule}but %r is also a label; {hint}", path, name)
+    elif is_table and text not in columns.names:
+        logging.info(f"{rule}%s; {hint}", path, shown(", ".join(columns.names)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

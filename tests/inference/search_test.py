@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -166,6 +167,16 @@ def test_negatives_are_near_but_no_positives(model, tmp_path):
             expected = [TEXTS[j] for j in near if products[i, j] <= limit][:2]
             found = [row["negative_1"], row["negative_2"]]
             assert found == expected + [""] * (2 - len(expected))
+
+
+def test_a_positive_in_another_spelling_is_no_negative(tokenizer):
+    corpus = [("0", " The  Cat\tsat"), ("1", "a dog")]
+    index = types.SimpleNamespace(rows=lambda numbers: [corpus[i] for i in numbers])
+    work = NegativesWork(model="", output_file="", index=index, k=2)
+    row, known = ["who", "the cat sat"], {"who", "the cat sat"}
+    scores = np.array([0.9, 0.8])
+    made = work._negatives(tokenizer.normalize, row, known, [0, 1], scores, 0.9)
+    assert [*made.values()] == [*row, "a dog", ""]
 
 
 def test_negatives_continue_with_the_same_pairs_only(model, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Tables of texts to train vectors on, their rows, and what is measured."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -100,6 +101,9 @@ def test_a_score_needs_two_texts(tmp_path):
     pairs = PairFileSettings(text_pair_column="other")
     with pytest.raises(ValueError, match="no label, .* 'text, other, label'"):
         pairs.stream(str(tmp_path / "t.tsv"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe: must be a regular file"):
+        pairs.stream(str(tmp_path / "pipe"))
 
 
 def test_rows_and_numbers_of_equal_texts(tmp_path, tokenizer):

@@ -133,6 +133,9 @@ def test_a_row_that_is_read_as_names_is_said(tmp_path, caplog):
     path = write(tmp_path, "a.csv", "a,p\nb,n\nc,p\n")
     read_table(path, text_column="0", label_column="1")
     assert "'p' is also a label; --noheader" in caplog.text
+    caplog.set_level("INFO", logger="absl")
+    read_table(path, text_column="0", label_column="")
+    assert "line 1 is read as the names of columns, 'a, p'; --noheader" in caplog.text
 
 
 def test_one_column_cannot_be_text_and_label(tmp_path):

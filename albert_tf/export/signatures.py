@@ -177,8 +177,9 @@ def _classify_api(
     answer: Callable, text_inputs: TextInputs, labels: list[str]
 ) -> Signature:
     def classify(inputs):
-        """Classifies serialized `tf.Example`s with a feature `text`."""
-        feature = tf.io.FixedLenFeature([], tf.string, "")
+        """Classifies serialized `tf.Example`s, each of which needs a feature `text`."""
+        # Without a default: an Example with `sentence` is no empty text.
+        feature = tf.io.FixedLenFeature([], tf.string)
         text = tf.io.parse_example(inputs, {"text": feature})["text"]
         scores = answer(text_inputs(text))["probabilities"]
         classes = tf.repeat(tf.constant([labels]), tf.shape(scores)[0], axis=0)

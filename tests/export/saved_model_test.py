@@ -89,6 +89,8 @@ def test_tokens_preprocess_classify(ask, loaded, classify, tokenizer):
     got = loaded.signatures["classify"](inputs=tf.constant(examples))
     np.testing.assert_allclose(got["scores"], classify.scores(TEXTS), atol=1e-6)
     assert got["classes"].numpy()[3].tolist() == [x.encode() for x in heads.LABELS]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text .* requ"):
+        loaded.signatures["classify"](inputs=tf.constant([*examples, b""]))
 
 
 def test_a_batch_padded_by_the_server(loaded, classify, tokenizer):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from absl import logging
 
 from albert_tf.errors import UsageError
+from albert_tf.tables.columns import file_format
 from albert_tf.tables.tfds_source import PREFIX
 from albert_tf.tasks.metrics import classification_metrics, regression_metrics
 from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Recipe, Task
@@ -59,9 +60,12 @@ class GlueSource(TableSource):
     def read_file(self, path: str) -> TextTable:
         """Returns the table in a file, without a header line that should not be there.
 
-        The first line is a header if its label cell does not hold a label.
+        The first line is a header if its label cell does not hold a label. Only in CSV,
+        which GLUE does not release, quotes enclose cells.
         """
         columns = self.others.get(os.path.basename(path), self.columns)
+        if file_format(path) == "commas":  # not a released file
+            columns = dataclasses.replace(columns, quoting=True)
         table = TableSource.read_file(dataclasses.replace(self, columns=columns), path)
         if columns.header or len(table) < 2:
             return table

@@ -154,6 +154,13 @@ def test_files_of_which_nothing_is_left(tmp_path):
         read(tmp_path, "mnli", "train", text)
 
 
+def test_quotes_enclose_cells_of_csv(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text('sentence,label\n"""Good,"" he said",1\n')
+    found = TASKS["sst2"].splits["train"].read_file(str(path))
+    assert (found.texts, found.labels) == (['"Good," he said'], ["1"])
+
+
 def test_cola_with_a_header(tmp_path, caplog):
     text = "source\tlabel\tstar\tsentence\ngj\t1\t\tIt is.\ngj\t0\t*\tIs.\n"
     table = read(tmp_path, "cola", "dev", text)

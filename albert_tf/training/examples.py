@@ -279,8 +279,13 @@ def encode(task: Task, examples: dict[str, Any], tokenizer: Tokenizer) -> RunExa
         splits[name] = Split(part, of_split.encode(part, tokenizer))
     _check_classes(task, splits["train"])
     data = RunExamples(task, splits)
+    train = splits["train"]
     if warning := data.truncation():
-        logging.warning("%s: %s", splits["train"].examples.path, warning)
+        logging.warning("%s: %s", train.examples.path, warning)
+    # [CLS] and [SEP] alone, as of the missing values that pandas writes.
+    if empty := np.count_nonzero(train.encoded.rows.lengths < 3):
+        text = "%s: %d rows of training examples have no text"
+        logging.warning(text, train.examples.path, empty)
     return data
 
 

@@ -78,6 +78,17 @@ def test_all_answers_to_a_question_are_content(tokenizer, tmp_path):
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_rows_without_text_are_said(tokenizer, tmp_path, caplog):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nIt rains.,a\n,b\n \u0301,b\n")
+    settings = FinetuneSettings(
+        output_dir="o", init_checkpoint="c", train_file=str(path), many_labels=True
+    )
+    task, found = opening.open_task(settings)
+    encode(task.with_options(max_seq_length=16), found, tokenizer)
+    assert "a.csv: 2 rows of training examples have no text" in caplog.text
+
+
 def read(path, **changes):
     """Returns the splits that a run has."""
     values = {"init_checkpoint": "c", "train_file": str(path), **changes}

@@ -7,10 +7,9 @@ from albert_tf.environment import versions
 from albert_tf.errors import count_of
 from albert_tf.figure import new_figure, to_png
 from albert_tf.planning.plan import GIB, PARTS, Candidate, Plan
-from albert_tf.planning.roofline import ASSUMPTIONS, collectives_of
+from albert_tf.planning.roofline import assumptions, collectives_of
 from albert_tf.planning.topologies import GpuMachine
 
-_PACKAGES = ("jax", "libtpu", "jax-cuda12-pjrt", "keras", "albert_tf")
 _SHOWN = ("train_batch_size", "max_seq_length", "num_predictions", "objective")
 _SHOWN += ("optimizer", "precision", "num_train_steps", "shard_optimizer")
 
@@ -19,9 +18,17 @@ def to_json(plans: Sequence[Plan]) -> dict[str, Any]:
     """Returns all numbers of plans; only `compile_seconds` differs between runs."""
     return {
         "plans": [_to_json(plan) for plan in plans],
-        "assumptions": list(ASSUMPTIONS),
-        "versions": versions(_PACKAGES),
+        "assumptions": assumptions(plan.topology for plan in plans),
+        "versions": _versions(plans),
     }
+
+
+def _versions(plans: Sequence[Plan]) -> dict[str, str | None]:
+    """Returns the versions of the packages that made the plans."""
+    are_gpus = {isinstance(plan.topology, GpuMachine) for plan in plans}
+    compilers = {False: "libtpu", True: "jax-cuda12-pjrt"}
+    used = [compilers[one] for one in sorted(are_gpus)]
+    return versions(("jax", *used, "keras", "albert_tf"))
 
 
 def _to_json(plan: Plan) -> dict[str, Any]:
@@ -56,9 +63,9 @@ def to_markdown(plans: Sequence[Plan]) -> str:
         _table([_all_steps(plan) for plan in plans]),
         *(_details(plans[0]) if len(plans) == 1 else []),
         "Assumed:",
-        _list(ASSUMPTIONS),
+        _list(assumptions(plan.topology for plan in plans)),
     ]
-    used = {k: v for k, v in versions(_PACKAGES).items() if v}
+    used = {k: v for k, v in _versions(plans).items() if v}
     compiled_with = ", ".join(f"{k} {v}" for k, v in used.items())
     return "\n\n".join([*parts, f"Compiled without a device: {compiled_with}."]) + "\n"
 
@@ -179,11 +186,17 @@ def draw(plans: Sequence[Plan]) -> bytes:
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     left.set_xlim(0, 1)
     left.set_yticks(places, [name for name, _, _ in shown])
+    longest = max(value for _, one, _ in shown for value in one.times)
+    unit, scale = ("milliseconds", 1000) if longest < 1 else ("seconds", 1)
     for index, kind in enumerate(("compute", "memory", "network", "passes")):
-        seconds = [getattr(one.times, kind) for _, one, _ in shown]
+        times = [scale * getattr(one.times, kind) for _, one, _ in shown]
         spots = [place + 0.2 * (1.5 - index) for place in places]
-        right.barh(spots, seconds, height=0.2, label=kind)
-    titles = "share of a device's memory", "seconds of a step, each alone"
+        if any(times):
+            right.barh(spots, times, height=0.2, label=kind)
+    # Few ticks without an exponent, so that neither overlaps its neighbour.
+    right.locator_params(axis="x", nbins=6)
+    right.ticklabel_format(axis="x", style="plain")
+    titles = "share of a device's memory", f"{unit} of a step, each alone"
     for axes, title in zip((left, right), titles, strict=True):
         axes.set_xlabel(title)
         axes.grid(alpha=0.3, axis="x")

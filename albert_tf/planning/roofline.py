@@ -1,6 +1,6 @@
 """Computes lower bounds of the time of a step: operations, memory and network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from albert_tf.planning.hlo import Collective
@@ -9,7 +9,7 @@ from albert_tf.planning.topologies import GpuMachine, Topology
 # Kinds of kernels with operations that take more time than a pass over their data.
 DENSE = ("products", "attention")
 
-ASSUMPTIONS = (
+_OF_TPUS = (
     "Operations are matrix products, at the device's peak in bfloat16; this includes "
     "--precision=float32, which a TPU computes in one bfloat16 pass by default.",
     "Memory traffic is the data that the compiled program moves to and from HBM, at "
@@ -20,13 +20,29 @@ ASSUMPTIONS = (
     "Operations and memory traffic overlap; the network overlaps with neither, "
     "because gradients are summed only when all are known. A step takes at least this "
     "long.",
-    "On a GPU, kernels run one after another: operations overlap only with the traffic "
-    "of products and attention, and all other kernels are passes over memory. Products "
-    "in float32 take at least twice as long as assumed, and the memory is the three "
+)
+_OF_GPUS = (
+    "Operations are matrix products, at the GPU's peak in bfloat16; in float32, they "
+    "take at least twice as long as assumed.",
+    "Memory traffic is all data that the kernels of the compiled program read and "
+    "write, at the peak speed of the GPU's memory, of which there are the three "
     "quarters that JAX takes by default.",
+    "The network is a ring over all GPUs, at the speed of a GPU's links.",
+    "Kernels of a GPU run one after another: operations overlap only with the traffic "
+    "of products and attention, and all other kernels are passes over memory. The "
+    "network overlaps with nothing. A step takes at least this long.",
+)
+_OF_BOTH = (
     "Reading batches, evaluations, checkpoints and compilation take no time. Every "
     "row holds one example; packing adds a mask per row.",
 )
+
+
+def assumptions(machines: Iterable[Topology | GpuMachine]) -> list[str]:
+    """Returns what the times of these machines assume."""
+    are_gpus = [isinstance(machine, GpuMachine) for machine in machines]
+    of_tpus = () if all(are_gpus) else _OF_TPUS
+    return [*of_tpus, *(_OF_GPUS if any(are_gpus) else ()), *_OF_BOTH]
 
 
 class Times(NamedTuple):

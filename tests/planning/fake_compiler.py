@@ -36,6 +36,7 @@ class Compiler:
             "code": GIB // 2,
             "flops": cost * 10**13,
             "memory_bytes": int(slow * 10**11),
+            "kinds": {},
             "collectives": [["all-reduce", 1, 46_000_000, topology.num_devices]],
             "compile_seconds": 0.1,
         }

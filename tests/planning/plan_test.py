@@ -1,6 +1,7 @@
 """The search for what fits and is fastest, with a compiler that only computes."""
 
 import json
+import re
 
 import pytest
 
@@ -144,3 +145,17 @@ def test_json_and_picture_are_the_same_again():
     assert {"jax", "libtpu"} <= first["versions"].keys()
     picture = report.draw([plan()])
     assert picture.startswith(b"\x89PNG") and picture == report.draw([plan()])
+
+
+def test_only_what_the_machines_need_is_assumed_and_named():
+    tpu, gpu = plan(), plan(BASE | {"train_batch_size": 512}, "h100x8")
+    of_tpu, of_gpu, of_both = (
+        report.to_json(plans) for plans in ([tpu], [gpu], [gpu, tpu])
+    )
+    compilers = {"libtpu", "jax-cuda12-pjrt"}
+    assert compilers & of_tpu["versions"].keys() == {"libtpu"}
+    assert compilers & of_gpu["versions"].keys() == {"jax-cuda12-pjrt"}
+    assert compilers < of_both["versions"].keys()
+    assert "GPU" not in str(of_tpu["assumptions"])
+    assert not re.search("TPU|chip", str(of_gpu["assumptions"]))
+    assert {*of_tpu["assumptions"], *of_gpu["assumptions"]} == {*of_both["assumptions"]}

@@ -44,6 +44,8 @@ class TopicSettings:
             measured, which needs a GPU. depth: jax or tensorflow.
         compile_for: step: GPUs, such as h100, for which JAX's step is compiled, without
             having one, to show the memory traffic of a layer by kind of work.
+        depth: step with --compile_for: some of unrolled, loop, loop_remat, as for
+            pretrain.
         parts: step with --backend=jax: some of sizes, table, packed, depth.
         batches_file: step with --backend: real rows, from --write_batches.
         write_batches: step: only write rows of --input_file to this .npz file, as many
@@ -75,6 +77,7 @@ class TopicSettings:
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")
     backend: tuple[str, ...] = setting((), group="devices", common=True)
     compile_for: str = setting("", group="devices", common=True)
+    depth: tuple[str, ...] = setting(("unrolled",), group="devices", common=True)
     parts: tuple[str, ...] = ("sizes", "table", "packed", "depth")
     batches_file: str = ""
     write_batches: str = ""

@@ -120,8 +120,8 @@ def _measure_step(values: Mapping[str, Any], save) -> Report:
         from benchmarks import compiled
 
         shapes = tuple(map(_shape, values["shapes"]))
-        preset, depth = values["preset"] or "albert_base_v2", "unrolled"
-        return compiled.run(preset, shapes, values["compile_for"], depth)
+        preset, depths = values["preset"] or "albert_base_v2", tuple(values["depth"])
+        return compiled.run(preset, shapes, values["compile_for"], depths)
     if values["backend"]:
         return _measure_backends(values, save)
     from benchmarks import step_speed

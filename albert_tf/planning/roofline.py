@@ -39,7 +39,7 @@ _OF_BOTH = (
 
 
 def assumptions(machines: Iterable[Topology | GpuMachine]) -> list[str]:
-    """Returns what the times of these machines assume."""
+    """Returns the assumptions of the times of these machines."""
     are_gpus = [isinstance(machine, GpuMachine) for machine in machines]
     of_tpus = () if all(are_gpus) else _OF_TPUS
     return [*of_tpus, *(_OF_GPUS if any(are_gpus) else ()), *_OF_BOTH]

@@ -6,6 +6,7 @@ the same command continues a study that was stopped. The utilisation is defined 
 `benchmarks.gpu`, with the mean length of the rows of a phase.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -14,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from albert_tf.config import AlbertConfig
@@ -30,6 +31,8 @@ from benchmarks.report import Report, Row
 _PYTHON = [sys.executable]
 _TOOLS = pathlib.Path(__file__).resolve().parents[1] / "tools"
 _MOST_POINTS = 12
+_BYTES = 4  # of a token, in English
+_HELD_OUT = 0.02
 _NOTES = (
     "* tokens/s: median of the log lines, without padding. Of the peak: model FLOPs, "
     "as in docs/benchmarks/gpu.md, over the peak of the matrix units in bfloat16.",
@@ -43,6 +46,8 @@ class Scale:
 
     Attributes:
         max_bytes: int. Bytes of text. A shorter text is read several times.
+        vocab_size: int. Tokens of a tokenizer that is trained on the text.
+        tokenizer_bytes: int. Bytes of text that such a tokenizer needs.
         sizes: dict. Fields of `AlbertConfig` that differ from base.
         phases: tuple. Length, share of the steps and rows of each phase, in order.
         per_minute: int. Steps of a minute of pretraining.
@@ -53,6 +58,8 @@ class Scale:
     """
 
     max_bytes: int
+    vocab_size: int
+    tokenizer_bytes: int
     sizes: dict[str, int]
     phases: tuple[tuple[int, float, int], ...]
     per_minute: int
@@ -65,6 +72,9 @@ class Scale:
 SCALES = {
     "full": Scale(
         max_bytes=200_000_000,
+        vocab_size=30_000,
+        # 6 MB of docstrings have words for 18,852 tokens.
+        tokenizer_bytes=20_000_000,
         sizes={},
         phases=((128, 0.9, 256), (512, 0.1, 64)),
         # Of 18 steps a second on an H100, some are lost to starts, compilations,
@@ -77,6 +87,8 @@ SCALES = {
     ),
     "small": Scale(
         max_bytes=100_000,
+        vocab_size=500,
+        tokenizer_bytes=20_000,
         sizes={
             **{"embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1},
             **{"num_attention_heads": 2, "intermediate_size": 32},
@@ -139,7 +151,8 @@ def run(study: Study) -> Report:
     """Makes the missing parts of a run, and reports on all of it.
 
     Raises:
-        UsageError: If there is no GPU, except for the small scale.
+        UsageError: If there is no GPU, except for the small scale, or a folder, a
+            tokenizer or a text cannot be used.
         DataError: If one of the commands fails.
     """
     require(study.minutes > 0, "--minutes must be positive", study.minutes)
@@ -168,14 +181,18 @@ def _prepare(study: Study) -> int:
         need = f"--work_dir={study.folder}: must be a folder of the same study ({of})"
         require(of == made, need, made)
         return found["bytes"]
-    files.make_folder(study.folder)
+    with _naming("work_dir"):
+        files.make_folder(study.folder)
     text, model = study.join("text.txt"), study.join(TOKENIZER)
-    size = write_lines(study.input_file, text, study.scale.max_bytes)
     if study.tokenizer:
-        files.write_bytes(model, files.read_bytes(study.tokenizer))
-    else:
+        with _naming("spm_model_file"):
+            load_tokenizer(study.tokenizer)
+            files.write_bytes(model, files.read_bytes(study.tokenizer))
+    size = write_lines(study.input_file, text, study.scale.max_bytes)
+    _check_text(study, text, size)
+    if not study.tokenizer:
         files.remove(model)  # left by a study that was killed here
-        train_spm(text, study.folder)
+        train_spm(text, study.folder, study.scale.vocab_size)
     sizes = {**study.scale.sizes, "vocab_size": load_tokenizer(model).vocab_size}
     config = AlbertConfig.from_preset("albert_base_v2", **sizes)
     config.to_json(study.join("config.json"))
@@ -183,14 +200,45 @@ def _prepare(study: Study) -> int:
         command = _command(
             "create_pretraining_data",
             input_file=text,
+            input_format="lines",
             output_file=study.join("data", str(length), "docs"),
             spm_model_file=model,
             max_seq_length=length,
-            eval_fraction=0.02,
+            eval_fraction=_HELD_OUT,
             overwrite=True,
         )
         _finish(command)
     return done_once(done, {"bytes": size, "of": made})["bytes"]
+
+
+@contextlib.contextmanager
+def _naming(flag: str) -> Iterator[None]:
+    """Lets errors inside begin with a flag."""
+    try:
+        yield
+    except (UsageError, DataError) as error:
+        raise type(error)(f"--{flag}: {error}") from None
+
+
+def _check_text(study: Study, text: str, size: int) -> None:
+    """Raises `UsageError` if a text is too short for the study."""
+    from albert_tf.data.corpus.corpus import Corpus
+    from albert_tf.data.prepare.blocks import RecordConfig
+
+    length, _, rows = study.phases[-1]
+    least, given = rows * length * _BYTES, study.input_file
+    need = f"have text for {rows} rows of {length} tokens, {least:,} bytes"
+    if not study.tokenizer and study.scale.tokenizer_bytes > least:
+        least = study.scale.tokenizer_bytes
+        need = f"have {least:,} bytes of text, or --spm_model_file be given"
+    require(size >= least, f"--input_file must {need}", f"{given}: {size:,} bytes")
+    # A document with a single sentence makes no example.
+    split = RecordConfig(eval_fraction=_HELD_OUT).split
+    documents = Corpus(text, "lines").documents()
+    long = [split(one) for one in documents if len(one.texts) > 1]
+    need = "--input_file must have so many documents of several sentences that one of "
+    need += f"them is among the {_HELD_OUT:.0%} that are held out"
+    require("eval" in long, need, f"{given}: {len(long):,} documents")
 
 
 def _pretrain(study: Study) -> dict[str, Any]:

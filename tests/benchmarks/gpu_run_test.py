@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from benchmarks import gpu_run
 from tests import forked
 from tests.benchmarks.objectives_test import write_tables
@@ -42,6 +42,30 @@ def test_a_small_run_is_killed_and_continued(study, tmp_path, monkeypatch):
     assert gpu_run.run(study) == report
     with pytest.raises(UsageError, match="must be a folder of the same study"):
         gpu_run.run(dataclasses.replace(study, minutes=11.0))
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "message"),
+    [
+        (99, {}, "--input_file must have text for 4 rows of 64 tokens, 1,024 bytes, "),
+        (5000, {}, "the 2% that are held out, received '.*short.txt: 9 documents'"),
+        (
+            5000,
+            {"tokenizer": ""},
+            "--input_file must have 20,000 bytes of text, or --s",
+        ),
+        (99, {"tokenizer": "none.model"}, "--spm_model_file: none.model: cannot be re"),
+        (99, {"folder": str(TEXT)}, f"--work_dir: {TEXT}: cannot be created: a file "),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_once(
+    study, tmp_path, size, changes, message
+):
+    text = tmp_path / "short.txt"
+    text.write_text(TEXT.read_text()[:size])
+    study = dataclasses.replace(study, input_file=str(text), **changes)
+    with pytest.raises((UsageError, DataError), match=message):
+        gpu_run._prepare(study)
 
 
 def test_the_full_run_needs_a_gpu(tmp_path):

@@ -73,7 +73,7 @@ class Answers:
     def text(self, i: int) -> str | list[str] | float:
         """Returns the answer to a text: a label, labels, or a score."""
         if self.problem_type == REGRESSION:
-            return round(float(self.decisions[i]), 6)
+            return float(_score(float(self.decisions[i])))
         if self.problem_type == MULTI_LABEL:
             return [self.labels[j] for j in np.flatnonzero(self.decisions[i])]
         return self.labels[self.decisions[i]]
@@ -363,11 +363,16 @@ def with_labels(
 def _cell(value: str | float | Sequence[str], labels: Sequence[str]) -> str:
     """Returns a label, a score, or several labels as a cell of a table."""
     if isinstance(value, float | str):
-        return value if isinstance(value, str) else f"{value:.6f}"
+        return value if isinstance(value, str) else _score(value)
     for separator in _SEPARATORS:
         if not any(separator in label for label in labels):
             return separator.join(value)
     return json.dumps(list(value), ensure_ascii=False)
+
+
+def _score(value: float) -> str:
+    """Returns a score with six decimals, a small one with six significant digits."""
+    return f"{value:.6g}" if 0 < abs(value) < 0.1 else f"{value:.6f}"
 
 
 def _losses(answers: Answers, targets: np.ndarray) -> np.ndarray:

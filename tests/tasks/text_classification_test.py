@@ -194,6 +194,16 @@ def test_scores_as_answers():
     ]
     last = {"index": "1", "label": "1", "prediction": -0.125}
     assert SCORES.rows(rows, answers)[1] == last
+    # float32's noise is cut, but not a small score.
+    answers = make_answers(SCORES, np.array([[3.14159274], [2.5e-7]]))
+    assert [row[2] for row in SCORES.cells(rows, answers)[1:]] == [
+        "3.141593",
+        "2.5e-07",
+    ]
+    assert [row["prediction"] for row in SCORES.rows(rows, answers)] == [
+        3.141593,
+        2.5e-7,
+    ]
 
 
 def test_several_labels_as_answers():

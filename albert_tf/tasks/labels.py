@@ -108,21 +108,16 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     decimals = sum(map(_is_decimal, labels))
     numbers = sum(map(_is_number, labels))
     if numbers < len(labels):
-        if all(map(_WRITTEN.fullmatch, labels)):
-            other = next(label for label in labels if not _is_number(label))
-            raise DataError(
-                f"{table.path}: labels such as {other!r} look like numbers; write "
-                "scores with a decimal point and without signs such as %, or give "
-                f"--problem_type={SINGLE_LABEL} for classes, or --label_separator for "
-                "several labels"
-            )
-        if not decimals:
+        look_alike = all(map(_WRITTEN.fullmatch, labels))
+        if not (decimals or look_alike):
             return SINGLE_LABEL
+        why = f"but {decimals} rows have numbers with decimal points"
+        why = "a number, but scores have a point and no sign" if look_alike else why
         row = next(i for i, label in enumerate(labels) if not _is_number(label))
         raise DataError(
-            f"{table.where(row)}: the label is {labels[row]!r:.100}, but {decimals} "
-            "rows have numbers with decimal points; give --problem_type=regression for "
-            f"scores or --problem_type={SINGLE_LABEL} for classes"
+            f"{table.where(row)}: the label is {labels[row]!r:.100}, {why}; give "
+            "--problem_type=regression for scores or "
+            f"--problem_type={SINGLE_LABEL} for classes"
         )
     reading = ("whole numbers", "classes", REGRESSION, "scores")
     if decimals:

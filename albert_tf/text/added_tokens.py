@@ -188,16 +188,17 @@ def check_steps(folder: str, vocabulary: str) -> bool | None:
     return has_space
 
 
-def check_roles(folder: str, roles: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raises `DataError` if a folder names another known token for a role."""
+def check_roles(folder: str, tokenizer: Any) -> None:
+    """Raises `DataError` if a folder gives a role to another token of a tokenizer."""
     path = files.join(folder, "tokenizer_config.json")
-    config = _object(path)
-    for role, token in roles.items():
-        stated = config.get(f"{role}_token")
+    for key, stated in _object(path).items():
+        role, known = key.removesuffix("_token"), tokenizer.vocabulary
         stated = stated.get("content") if isinstance(stated, dict) else stated
-        rule = f"{path}: {role}_token must be {token!r}, as the vocabulary has it"
-        fits = stated == token or stated not in known
-        require(fits, rule, stated, error=DataError)
+        if f"{role}_token" == key and hasattr(tokenizer, f"{role}_id"):
+            token = tokenizer.id_to_token(getattr(tokenizer, f"{role}_id"))
+            rule = f"{path}: {key} must be {token!r}, as the vocabulary has it"
+            fits = stated == token or stated not in known
+            require(fits, rule, stated, error=DataError)
 
 
 def _object(path: str) -> dict[str, Any]:

@@ -134,10 +134,7 @@ def _build(
     except DataError as e:
         raise (e if source[0] == path else DataError(f"{path}: {e}")) from None
     if name in IN_FOLDER:
-        names = ("pad", "unk", "cls", "sep", "mask")
-        ids = {role: getattr(tokenizer, f"{role}_id") for role in names}
-        roles = {role: tokenizer.id_to_token(i) for role, i in ids.items()}
-        added_tokens.check_roles(folder, roles, tokenizer.vocabulary)
+        added_tokens.check_roles(folder, tokenizer)
     if not (path.endswith(".json") and kind is WordPieceTokenizer):  # it states both
         _check_defaults(tokenizer, accepted, path)
     return tokenizer

@@ -97,7 +97,9 @@ def test_labels_of_two_kinds_are_not_guessed():
 
 @pytest.mark.parametrize("labels", [["0,5", "1"], ["85%", "20.5 %"], ["1,2", "2,3"]])
 def test_numbers_written_in_other_ways_are_no_classes(labels):
-    with pytest.raises(DataError, match=f"such as '{labels[0]}' look like numbers"):
+    with pytest.raises(
+        DataError, match=f"line 2: the label is '{labels[0]}', a number"
+    ):
         choose_problem_type(table(labels))
     assert choose_problem_type(table(labels), SINGLE_LABEL) == SINGLE_LABEL
 

@@ -324,19 +324,29 @@ def folded_model(tokenizer: AlbertTokenizer) -> bytes:
 
     The options of the tokenizer determine the normalization.
     """
-    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+    from sentencepiece import sentencepiece_model_pb2
 
     model = tokenizer.model
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    own = SentencePieceNormalizer(model_proto=model)
-    rules = _rules(own, tokenizer.do_lower_case, tokenizer.keep_accents)
     spec = proto.normalizer_spec
-    built = sentencepiece_model_pb2.ModelProto.FromString(_train(rules))
-    spec.precompiled_charsmap = built.normalizer_spec.precompiled_charsmap
+    spec.precompiled_charsmap = _folded_map(
+        model, tokenizer.do_lower_case, tokenizer.keep_accents
+    )
     spec.name = "albert_tf"
     for i in tokenizer.replacements:
         proto.pieces[i].type = proto.pieces[i].UNUSED
     return proto.SerializeToString()
+
+
+@functools.lru_cache(maxsize=4)
+def _folded_map(model: bytes, do_lower_case: bool, keep_accents: bool) -> bytes:
+    """Returns the map of characters, kept because making it takes seconds."""
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+
+    own = SentencePieceNormalizer(model_proto=model)
+    trained = _train(_rules(own, do_lower_case, keep_accents))
+    built = sentencepiece_model_pb2.ModelProto.FromString(trained)
+    return built.normalizer_spec.precompiled_charsmap
 
 
 def _train(rules: list[tuple[str, str]]) -> bytes:
@@ -361,9 +371,7 @@ def _train(rules: list[tuple[str, str]]) -> bytes:
 
 def _rules(own, do_lower_case: bool, keep_accents: bool) -> list[tuple[str, str]]:
     """Returns replacement rules: our normalization, then the model's own map."""
-    chars = [c for c in map(chr, range(1, sys.maxunicode + 1)) if _is_text(c)]
-    # All usual spellings of strings that compose to one character.
-    sequences = list(dict.fromkeys(_decomposed()))
+    chars, sequences = _characters()
     sources = chars + sequences
     folded = [_fold(text, do_lower_case, keep_accents) for text in sources]
     result = dict(zip(sources, own.normalize(folded), strict=True))
@@ -373,6 +381,13 @@ def _rules(own, do_lower_case: bool, keep_accents: bool) -> list[tuple[str, str]
         if result[text] != "".join(result[char] for char in text):
             rules.append((text, result[text]))
     return rules
+
+
+@functools.cache
+def _characters() -> tuple[list[str], list[str]]:
+    """Returns the characters of texts, and the spellings of those that compose."""
+    chars = [c for c in map(chr, range(1, sys.maxunicode + 1)) if _is_text(c)]
+    return chars, list(dict.fromkeys(_decomposed()))
 
 
 def _fold(text: str, do_lower_case: bool, keep_accents: bool) -> str:

@@ -247,10 +247,18 @@ def exported(tokenizer, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch):
-    """Calls of a file system are repeated at once."""
+    """Calls of a file system are repeated at once, and no file waits for its disk."""
     from albert_tf.storage import calls
 
     monkeypatch.setattr(calls, "WAITS", tuple(0.0 for _ in calls.WAITS))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(autouse=True)
+def _same_names():
+    """Keras counts from zero: TensorFlow makes a kernel for each name of a variable."""
+    if (naming := sys.modules.get("keras.src.utils.naming")) is not None:
+        naming.reset_uids()
 
 
 @pytest.fixture(scope="module", autouse=True)

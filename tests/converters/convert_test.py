@@ -14,6 +14,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import hubs
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.commands import run_command
+from tests.converters.as_electra_test import convert
 from tests.openings import count_openings
 from tests.tiny import CONFIG, GOLDEN, SPIECE
 
@@ -73,7 +74,7 @@ def test_leftovers_are_an_error_unless_named(tmp_path):
     with pytest.raises(DataError, match="only the source has backbone/pooler/bias"):
         convert_checkpoint(*arguments, head="masked_lm")
     assert os.listdir(tmp_path) == []
-    report = convert_checkpoint(*arguments, head="masked_lm", ignore="pooler")
+    report = convert(*arguments, head="masked_lm", ignore="pooler")
     assert report.only_in_source
 
 
@@ -82,7 +83,7 @@ def test_the_encoder_alone_keeps_nothing_of_its_head(tmp_path):
     model = load.from_pretrained(HF, head="text_classifier", num_labels=1)
     model.max_seq_length, model.problem_type = 5, "regression"
     load.save_pretrained(model, source)
-    report = convert_checkpoint(source, target, "albert_tf", head=None)
+    report = convert(source, target, "albert_tf", head=None)
     assert report.only_in_source == ["classifier/bias", "classifier/kernel"]
     encoder = load.from_pretrained(target)
     # Else texts are cut to a length that the encoder was not asked to have.
@@ -97,7 +98,7 @@ def test_unknown_tensor(tmp_path):
     safetensors.numpy.save_file(tensors, source / "model.safetensors")
     with pytest.raises(DataError, match=r"unknown tensor other_head\.weight"):
         convert_checkpoint(source, tmp_path / "m", "tf1")
-    report = convert_checkpoint(source, tmp_path / "m", "tf1", ignore="^other_head")
+    report = convert(source, tmp_path / "m", "tf1", ignore="^other_head")
     assert report.dropped == ["other_head.weight"]
 
 

@@ -21,6 +21,8 @@ PLAIN = {"vocab_size": 41, "num_hidden_layers": 3, "sharing": "none"}
 BERT = {**PLAIN, "embedding_size": 12, "hidden_act": "gelu"}
 ELECTRA = {**PLAIN, "family": "electra", "hidden_act": "gelu"}
 ROBERTA = {**BERT, "family": "roberta", "position_offset": 2, "type_vocab_size": 1}
+ROBERTA["num_hidden_layers"] = 6
+KEY = {"depth_matrices": ("key",), "depth_rank": 1}
 
 
 def save(path, head=None, **changes):
@@ -40,8 +42,6 @@ def save(path, head=None, **changes):
     ],
 )
 def test_the_full_rank_computes_the_same(head, source, options, tmp_path):
-    if options.get("num_hidden_groups") == 3:
-        source = source | {"num_hidden_layers": 6}
     model = save(tmp_path / "m", head, **source)
     settings = FoldSettings(depth_rank=12, **options)
     report = fold_checkpoint(tmp_path / "m", tmp_path / "one", settings)
@@ -133,11 +133,11 @@ def test_command_with_texts(tmp_path):
         ({"sharing": "none"}, "--sharing must be one of all, attention, ffn, received"),
         ({"num_hidden_groups": 2}, "must divide the 3 layers of model.*, received 2"),
         ({"embedding_size": 13}, "--embedding_size must be at most 12, .*received 13"),
-        ({"depth_matrices": ("key",)}, "needs a depth_rank above 0"),
+        (KEY | {"depth_rank": 0}, "needs a depth_rank above 0"),
         ({"depth_matrices": ("k",), "depth_rank": 1}, "a list of different names of"),
         (
-            {"depth_matrices": ("key",), "depth_rank": 1, "sharing": "ffn"},
-            "--depth_matrices must be kernels that --sharing=ffn shares, .*'key'",
+            KEY | {"sharing": "ffn"},
+            "must be kernels that --sharing=ffn shares, .*'key'",
         ),
         ({"shared_layer": 4}, "--shared_layer must be at most 3, .* received 4"),
     ],

@@ -9,7 +9,6 @@ import safetensors.numpy
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.huggingface import name_table
 from albert_tf.errors import DataError
@@ -88,19 +87,6 @@ def test_gradients_of_every_weight():
         error = np.abs(received - expected).max()
         # The exact gradient of the key's bias is zero.
         assert error < 1e-4 * max(np.abs(expected).max(), 1e-2), row.ours
-
-
-@pytest.mark.parametrize("folder", [PRETRAINING, ANSWERING], ids=lambda p: p.name)
-def test_every_pair_of_formats_keeps_every_bit(folder, tmp_path):
-    source = folder
-    for format in ("tf1", "albert_tf", "huggingface"):
-        convert_checkpoint(source, tmp_path / format, format, verify="none")
-        source = tmp_path / format
-    first = safetensors.numpy.load_file(folder / "model.safetensors")
-    second = safetensors.numpy.load_file(source / "model.safetensors")
-    np.testing.assert_equal(second, first)
-    with safetensors.safe_open(source / "model.safetensors", "np") as f:
-        assert f.metadata() == {"format": "pt"}
 
 
 def edited(tmp_path, tensors=None, **config):
@@ -194,10 +180,7 @@ def test_bert_without_model_type(tmp_path):
     again = albert_tf.from_pretrained(tmp_path / "m", head="auto")
     assert again.config.family == "bert"
     assert_same_weights(model, again)
-    for key, value in (
-        ("architectures", ["XLNetModel"]),
-        ("model_type", "deberta"),
-    ):
+    for key, value in {"architectures": ["XLNet"], "model_type": "deberta"}.items():
         where.write_text(json.dumps({**values, key: value}))
         with pytest.raises(DataError, match=rf"config\.json: .*'{np.ravel(value)[0]}'"):
             albert_tf.from_pretrained(tmp_path / "m", head="auto")

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import albert_tf
@@ -86,6 +86,7 @@ def assert_silent(call):
         call()
 
 
+@pytest.mark.usefixtures("eager")
 def test_predict_warns_once_until_fit(folder, tmp_path):
     batch = {"token_ids": np.ones((4, 5), np.int32)}
     model = albert_tf.from_pretrained(folder, head="token_classifier", seed=5)
@@ -119,7 +120,6 @@ def test_fit_marks_only_what_it_trained(folder):
     assert {name.partition("/")[0] for name in model.untrained_weights} == {"mlm_head"}
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_fuzz_config(data):
     """Whatever a config.json holds, only a ValueError comes of it."""

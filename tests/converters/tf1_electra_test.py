@@ -12,6 +12,7 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
+from tests.converters.as_electra_test import convert
 from tests.tf1_weights import save_tensors, stored_tensors
 from tests.tiny import assert_same_weights, make_model, randomize
 
@@ -128,14 +129,14 @@ def test_read_and_written_bit_for_bit(kind, tmp_path):
         assert model.untrained_weights == []
         count += len(weight_names(model))
         assert name != "model" or sizes_of(model.config) == sizes_of(CONFIG)
-        given = {"head": head, "verify": "none"}
-        convert_checkpoint(tmp_path / "theirs", tmp_path / name, "albert_tf", **given)
-        assert_same_weights(model, albert_tf.from_pretrained(tmp_path / name))
+        convert(tmp_path / "theirs", tmp_path / name, "albert_tf", head=head)
     source = tmp_path if len(heads) == 2 else tmp_path / "model"
-    report = convert_checkpoint(source, tmp_path / "back", "tf1")
+    command = convert_checkpoint if kind == "untied" else convert
+    report = command(source, tmp_path / "back", "tf1")
     assert len(report.matched) == count
-    assert max(v["reload"] for v in report.outputs.values()) == 0
-    assert ("generator/logits" in report.outputs) == (len(heads) == 2)
+    if kind == "untied":
+        assert max(v["reload"] for v in report.outputs.values()) == 0
+        assert "generator/logits" in report.outputs
     np.testing.assert_equal(stored_tensors(tmp_path / "back" / tf1.PREFIX), values)
 
 
@@ -143,7 +144,7 @@ def test_heads_and_dropout_are_kept_next_to_what_the_original_stores(tmp_path):
     changes = {"num_attention_heads": 3, "hidden_dropout_prob": 0.3}
     model = randomize(make_model("discriminator", **vars(CONFIG.replace(**changes))))
     albert_tf.save_pretrained(model, tmp_path / "ours")
-    report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "tf1")
+    report = convert(tmp_path / "ours", tmp_path / "m", "tf1")
     assert any("computes with 1 heads" in note for note in report.notes)
     assert albert_tf.from_pretrained(tmp_path / "m").config == model.config
     os.remove(tmp_path / "m/electra_config.json")
@@ -169,40 +170,35 @@ def test_a_fine_tuned_file_gives_the_encoder(tmp_path):
     model = albert_tf.from_pretrained(tmp_path / "m")
     assert type(model) is albert_tf.AlbertBackbone
     assert len(weight_names(model)) == len(values)
-    report = convert_checkpoint(tmp_path / "m", tmp_path / "hf", "huggingface")
+    report = convert(tmp_path / "m", tmp_path / "hf", "huggingface")
     assert any("fine-tuned on cola" in note for note in report.notes)
     assert {*logits} == {*report.dropped}
 
 
 def test_a_format_for_one_net_says_what_it_leaves_out(tmp_path):
     write_original(tmp_path / "m", KINDS["tied"])
-    report = convert_checkpoint(tmp_path / "m", tmp_path / "hf", "huggingface")
+    report = convert(tmp_path / "m", tmp_path / "hf", "huggingface")
     assert any("the generator is left out" in note for note in report.notes)
     again = albert_tf.from_pretrained(tmp_path / "hf")
     assert_same_weights(again, albert_tf.from_pretrained(tmp_path / "m"))
-    report = convert_checkpoint(
-        tmp_path / "m", tmp_path / "g", "huggingface", head="masked_lm"
-    )
+    arguments = tmp_path / "m", tmp_path / "g", "huggingface"
+    report = convert(*arguments, head="masked_lm")
     assert report.notes == [] and report.head == "masked_lm"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_generators_that_do_not_fit(tmp_path):
+    model = make_model("discriminator", **vars(CONFIG))
+    albert_tf.save_pretrained(model, tmp_path / "model")
+    for changes, message in (
         ({}, "embedding_size equal to hidden_size, received 6 and 8"),
         ({"vocab_size": 43}, "one vocabulary.* be 41, received 43"),
         ({"hidden_act": "relu"}, "generator's hidden_act must be 'gelu'.*'relu'"),
-    ],
-)
-def test_generators_that_do_not_fit(changes, message, tmp_path):
-    nets = {"model": ("discriminator", CONFIG), "generator": ("masked_lm", SMALL)}
-    for seed, (name, (head, config)) in enumerate(nets.items()):
-        changed = vars(config.replace(**changes) if seed else config)
-        model = randomize(make_model(head, **changed), seed)
-        albert_tf.save_pretrained(model, tmp_path / name)
-    with pytest.raises(UsageError, match=message):
-        convert_checkpoint(tmp_path, tmp_path / "m", "tf1")
-    report = convert_checkpoint(tmp_path, tmp_path / "m", "tf1", head="discriminator")
+    ):
+        model = randomize(make_model("masked_lm", **vars(SMALL.replace(**changes))))
+        albert_tf.save_pretrained(model, tmp_path / "generator", overwrite=True)
+        with pytest.raises(UsageError, match=message):
+            convert_checkpoint(tmp_path, tmp_path / "m", "tf1")
+    report = convert(tmp_path, tmp_path / "m", "tf1", head="discriminator")
     assert report.head == "discriminator"
 
 
@@ -221,7 +217,7 @@ def test_two_nets_that_were_trained_together(sharing, way, tmp_path):
     if way == "saved":
         albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
     else:
-        report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "tf1")
+        report = convert(tmp_path / "ours", tmp_path / "m", "tf1")
         assert len(report.matched) > 2 * len(weight_names(model)) / 3
     for head in ("discriminator", "masked_lm"):
         ours = albert_tf.from_pretrained(tmp_path / "ours", head=head)

@@ -8,7 +8,7 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.keras_model import from_model
 from albert_tf.converters.unfolding import for_format
 from albert_tf.errors import DataError, UsageError
-from tests.converters.as_electra_test import batch_of
+from tests.converters.as_electra_test import batch_of, convert
 from tests.models.base_test import assert_equal_outputs
 from tests.tiny import make_model, randomize
 
@@ -26,7 +26,7 @@ ROBERTA = {**SQUARE, "family": "roberta", "position_offset": 2, "sharing": "atte
         ("huggingface", "masked_lm", SQUARE, "bert"),
         ("huggingface", "masked_lm", ROBERTA, "roberta"),
         ("keras_hub", "text_classifier", {**OWN, "sharing": "ffn"}, "albert"),
-        ("tf1", None, {**OWN, "inner_group_num": 2, "num_hidden_layers": 3}, "albert"),
+        ("tf1", None, {**OWN, "inner_group_num": 2}, "albert"),
         ("tf1", "discriminator", {**ELECTRA, "share_layer_norm": False}, "electra"),
         ("electra", "token_classifier", {**OWN, "depth_matrices": ["key"]}, "electra"),
     ],
@@ -34,7 +34,7 @@ ROBERTA = {**SQUARE, "family": "roberta", "position_offset": 2, "sharing": "atte
 def test_unshared_layers_compute_the_same(format, head, changes, family, tmp_path):
     model = randomize(make_model(head, **changes))
     albert_tf.save_pretrained(model, tmp_path / "ours")
-    report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", format)
+    report = convert(tmp_path / "ours", tmp_path / "m", format)
     again = albert_tf.from_pretrained(tmp_path / "m")
     assert type(again) is type(model) and again.untrained_weights == []
     config = again.config
@@ -51,11 +51,13 @@ def test_unshared_layers_compute_the_same(format, head, changes, family, tmp_pat
         assert_equal_outputs(again(batch), model(batch), **CLOSE)
 
 
-def test_without_vectors_every_state_is_compared(tmp_path):
-    model = randomize(make_model(**SQUARE | {"depth_embedding": False}))
+@pytest.mark.parametrize("vectors", [False, True])
+def test_without_vectors_every_state_is_compared(tmp_path, vectors):
+    model = randomize(make_model(**SQUARE | {"depth_embedding": vectors}))
     albert_tf.save_pretrained(model, tmp_path / "ours")
     report = convert_checkpoint(tmp_path / "ours", tmp_path / "m", "huggingface")
-    assert {"projection", "layer 1", "layer 2", "pooler"} <= report.outputs.keys()
+    between = set() if vectors else {"embeddings", "projection", "layer 1"}
+    assert report.outputs.keys() == {"layer 2", "pooler"} | between
     assert all(row["reload"] < 1e-5 for row in report.outputs.values())
 
 

@@ -1,5 +1,6 @@
 """JAX's step beside transformers': what counts as work, the page, and tiny runs."""
 
+import functools
 import typing
 
 import keras
@@ -8,6 +9,7 @@ import pytest
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.data.prepare import create
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.pretraining import ALBERT
 from benchmarks import backends, gpu, gpu_page, rows, topics
@@ -43,7 +45,9 @@ def test_scoring_every_token_is_the_same_loss():
         assert found == pytest.approx(float(value), rel=1e-5), name
 
 
-def test_real_rows_travel_in_a_file(tmp_path):
+def test_real_rows_travel_in_a_file(tmp_path, monkeypatch):
+    alone = functools.partial(create.create_pretraining_data, num_processes=1)
+    monkeypatch.setattr(create, "create_pretraining_data", alone)
     path = str(tmp_path / "rows.npz")
     text, model = str(tiny.TEXT), str(tiny.SPIECE)
     summaries = rows.write_rows(path, text, model, 2, 24)

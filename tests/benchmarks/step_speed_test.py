@@ -11,7 +11,7 @@ OTHERS = tuple(name for name in OBJECTIVES if name != "albert")
 
 
 # Those whose batches or nets are not a masked LM's.
-@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "name", ["electra", pytest.param("spanbert", marks=pytest.mark.broad)]
 )

@@ -54,10 +54,11 @@ def examples():
     return TextTable("t", TEXTS, None, labels, list(range(1, 25)))
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_the_curve(model, tokenizer, examples, tmp_path, monkeypatch):
     monkeypatch.setattr(exit_curve, "SHARES", (0.35,))
     monkeypatch.setattr(exit_curve, "MAX_PATIENCE", 1)
+    monkeypatch.setattr(exit_curve.measure_exits, "__defaults__", (1, 9))  # short
     predictor = Predictor(model, tokenizer, batch_size=5)
     path = tmp_path / "exits.json"
     write_curve(str(path), predictor, examples)

@@ -184,7 +184,9 @@ def test_negative_inputs_are_refused():
 
 def test_what_a_model_needs_is_named():
     with pytest.raises(ValueError, match="must have 'mask_positions', received"):
-        make_model("pretraining")({"token_ids": np.ones((1, 4), "int32")})
+        tiny.shared_model("pretraining", **SIZES)(
+            {"token_ids": np.ones((1, 4), "int32")}
+        )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_what_a_model_needs_is_named():
 )
 def test_summary_shows_every_shape(head, nested):
     lines = []
-    model = make_model(head)
+    model = tiny.shared_model(head, **SIZES)
     model.summary(print_fn=lines.append, expand_nested=nested)
     text = "\n".join(map(str, lines))
     assert ("encoder" in text) == (nested or head is None)
@@ -230,7 +232,7 @@ def test_the_pad_id_belongs_to_the_backbone_and_is_saved(tmp_path):
 
 @pytest.mark.parametrize("labels", [None, []])
 def test_a_config_may_have_labels_without_names(labels):
-    model = make_model("text_classifier")
+    model = tiny.shared_model("text_classifier", **SIZES)
     config = {**model.get_config(), "labels": labels}
     assert type(model).from_config(config).labels is None
 

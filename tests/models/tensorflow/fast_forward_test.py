@@ -34,7 +34,8 @@ CONFIGS = [
 
 def make_backbone(changes=None, scale=0.2, **kwargs):
     """Returns a backbone whose biases and layer norms have no initial values either."""
-    model = AlbertBackbone(tiny.CONFIG.replace(**(changes or {})), seed=3, **kwargs)
+    config = tiny.CONFIG.replace(**{"vocab_size": 900, **(changes or {})})
+    model = AlbertBackbone(config, seed=3, **kwargs)
     rng = np.random.default_rng(3)
     for weight in model.weights:
         noise = rng.normal(0, scale, weight.shape).astype("float32")
@@ -47,7 +48,7 @@ def make_inputs():
     rows, length = 4, 9
     lengths = [9, 5, 1, 2]
     return {
-        "token_ids": tf.constant(rng.integers(0, 30000, (rows, length)), tf.int32),
+        "token_ids": tf.constant(rng.integers(0, 900, (rows, length)), tf.int32),
         "segment_ids": tf.constant(rng.integers(0, 2, (rows, length)), tf.int32),
         "padding_mask": tf.sequence_mask(lengths, length, tf.int32),
     }

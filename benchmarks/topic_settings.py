@@ -77,7 +77,7 @@ class TopicSettings:
     num_layers: tuple[str, ...] = ("6", "12", "24", "48")
     backend: tuple[str, ...] = setting((), group="devices", common=True)
     compile_for: str = setting("", group="devices", common=True)
-    depth: tuple[str, ...] = setting(("unrolled",), group="devices", common=True)
+    depth: tuple[str, ...] = setting(("unrolled",), group="devices")
     parts: tuple[str, ...] = ("sizes", "table", "packed", "depth")
     batches_file: str = ""
     write_batches: str = ""

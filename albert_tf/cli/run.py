@@ -229,9 +229,9 @@ def _describe(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return 141, line
     if isinstance(error, UsageError | flags.Error):
-        return 2, _with_origin(_as_flag(line))
+        return 2, _as_given(_with_origin(_as_flag(line)))
     if isinstance(error, DataError | ImportError):
-        return 1, _as_flag(line)
+        return 1, _as_given(_as_flag(line))
     if isinstance(error, OSError):
         code = 2 if error.errno in _UNWRITABLE else 1
         return code, _describe_os_error(error) or line
@@ -251,6 +251,12 @@ def _as_flag(line: str) -> str:
     if name[1] in sys.argv[1:] or any(a.endswith(f"={name[1]}") for a in sys.argv):
         return line  # more likely the user's file of that name
     return f"--{line}"
+
+
+def _as_given(line: str) -> str:
+    """Begins with the alias that was given, if a message begins with its flag."""
+    given = {n: alias for alias, n in ALIASES.items() if flags.FLAGS[alias].present}
+    return re.sub(r"^--(\w+)\b(?!=)", lambda m: f"--{given.get(m[1], m[1])}", line)
 
 
 def _with_origin(line: str) -> str:

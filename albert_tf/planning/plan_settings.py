@@ -62,6 +62,8 @@ def pretraining(
     models = [values.get("preset"), values.get("albert_config_file")]
     need = "exactly one of --preset and --albert_config_file must be given"
     require(sum(map(bool, models)) == 1, need, *models)
+    need = "--precision must be float32 or bfloat16 on a TPU of --topology"
+    require((distribution, values["precision"]) != ("tpu", "float16"), need, "float16")
     # These are required, but never read.
     nothing = dict.fromkeys(("input_file", "output_dir", "spm_model_file"), "-")
     where = {"backend": "jax", "distribution": distribution}

@@ -26,8 +26,7 @@ def to_json(plans: Sequence[Plan]) -> dict[str, Any]:
 def _versions(plans: Sequence[Plan]) -> dict[str, str | None]:
     """Returns the versions of the packages that made the plans."""
     are_gpus = {isinstance(plan.topology, GpuMachine) for plan in plans}
-    compilers = {False: "libtpu", True: "jax-cuda12-pjrt"}
-    used = [compilers[one] for one in sorted(are_gpus)]
+    used = [("libtpu", "jax-cuda12-pjrt")[one] for one in sorted(are_gpus)]
     return versions(("jax", *used, "keras", "albert_tf"))
 
 
@@ -186,17 +185,15 @@ def draw(plans: Sequence[Plan]) -> bytes:
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     left.set_xlim(0, 1)
     left.set_yticks(places, [name for name, _, _ in shown])
-    longest = max(value for _, one, _ in shown for value in one.times)
-    unit, scale = ("milliseconds", 1000) if longest < 1 else ("seconds", 1)
     for index, kind in enumerate(("compute", "memory", "network", "passes")):
-        times = [scale * getattr(one.times, kind) for _, one, _ in shown]
+        times = [1000 * getattr(one.times, kind) for _, one, _ in shown]
         spots = [place + 0.2 * (1.5 - index) for place in places]
         if any(times):
             right.barh(spots, times, height=0.2, label=kind)
     # Few ticks without an exponent, so that neither overlaps its neighbour.
     right.locator_params(axis="x", nbins=6)
     right.ticklabel_format(axis="x", style="plain")
-    titles = "share of a device's memory", f"{unit} of a step, each alone"
+    titles = "share of a device's memory", "milliseconds of a step, each alone"
     for axes, title in zip((left, right), titles, strict=True):
         axes.set_xlabel(title)
         axes.grid(alpha=0.3, axis="x")

@@ -27,10 +27,10 @@ _OF_GPUS = (
     "Memory traffic is all data that the kernels of the compiled program read and "
     "write, at the peak speed of the GPU's memory, of which there are the three "
     "quarters that JAX takes by default.",
-    "The network is a ring over all GPUs, at the speed of a GPU's links.",
     "Kernels of a GPU run one after another: operations overlap only with the traffic "
     "of products and attention, and all other kernels are passes over memory. The "
-    "network overlaps with nothing. A step takes at least this long.",
+    "network, a ring over all GPUs at the speed of a GPU's links, overlaps with "
+    "neither. A step takes at least this long.",
 )
 _OF_BOTH = (
     "Reading batches, evaluations, checkpoints and compilation take no time. Every "

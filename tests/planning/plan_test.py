@@ -114,7 +114,11 @@ def test_a_training_without_data_takes_flags_before_its_config():
         (BASE, {"teacher": "bert"}, "no teacher; leave out teacher, .*bert"),
         (BASE, {"depth_range": ("1", "2")}, "leave out depth_range"),
         (BASE | {"train_batch_size": 0}, {}, "--train_batch_size must be positive"),
-        (BASE, {"precision": "float16"}, "--precision=float16 is for GPUs"),
+        (
+            BASE,
+            {"precision": "float16"},
+            "--precision must be float32 or bfloat16",
+        ),
     ],
 )
 def test_what_cannot_be_planned(given, values, message):

@@ -73,6 +73,10 @@ def test_lists_are_compared(fake):
         ),
         ("--topology=v5e-16 --cost_per_hour=nan", "must be positive, received nan"),
         ("--topology=v5e-16 --cost_per_hour=-1", "must be positive, received -1"),
+        (
+            "--topology=v5e-16 --preset=albert_base_v2 --global_batch=100",
+            "--global_batch must be a multiple of the 16 devices of v5e-16, received",
+        ),
         ("--topology=v5e-16 --efficiency=2", "--efficiency must be in (0, 1], rec"),
     ],
 )

@@ -45,6 +45,17 @@ MARKS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Runs folders in a process for each core, as make does; -n 1 or --pdb: in one."""
+    option = config.option
+    folders = any(pathlib.Path(arg).is_dir() for arg in config.args)
+    unset = getattr(option, "numprocesses", 1) is None
+    if folders and unset and not hasattr(config, "workerinput"):
+        option.numprocesses, option.maxprocesses = "logical", option.maxprocesses or 4
+        option.dist, option.loadscopereorder = "loadfile", False
+
+
 def pytest_ignore_collect(
     collection_path: pathlib.Path, config: pytest.Config
 ) -> bool | None:

@@ -25,7 +25,7 @@ ENGINES = {
     "transformers": "albert_tf[peers]",
 }
 _SILENCE = 300.0  # seconds after which a process is given up
-_TURN = 0.025  # seconds of a turn, or a step if that is longer
+_TURN = 0.025  # least seconds of a turn
 
 
 class Contestant:
@@ -113,7 +113,7 @@ def check_engines(engines: tuple[str, ...]) -> None:
 
 
 def in_turns(
-    runs: Mapping[str, Callable[[int], float]], rounds: int, title: str
+    runs: Mapping[str, Callable[[int], float]], rounds: int, title: str, least: int = 1
 ) -> dict[str, list[float]]:
     """Returns the seconds of a step in every turn of every contestant.
 
@@ -121,11 +121,12 @@ def in_turns(
         runs: dict. Functions that compute a number of steps and return seconds.
         rounds: int. Number of turns of each.
         title: str. Noun of the items in the progress bar.
+        least: int. Least number of steps of a turn.
     """
     counts = {}
     for name, run in runs.items():
         run(2)
-        counts[name] = max(1, math.ceil(_TURN * 2 / run(2)))
+        counts[name] = max(least, math.ceil(_TURN * 2 / run(2)))
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in tqdm.tqdm(range(rounds), desc=title):
         for name, run in runs.items():

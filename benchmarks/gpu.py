@@ -42,6 +42,7 @@ from benchmarks.rows import (
     random_batch,
     read_rows,
     scored_everywhere,
+    with_text,
 )
 
 PARTS = ("sizes", "table", "packed", "depth")
@@ -49,6 +50,7 @@ _OURS, _THEIRS = "jax", "transformers"
 # Rows of 512 tokens that fill half of a GPU of 80 GB.
 _ROWS = {"base": 64, "large": 32, "xlarge": 16, "xxlarge": 16}
 _LENGTH = 512
+_STEPS = 10  # least number of a turn: between turns, the device waits for the host
 # Batches and lengths of transformers' table.
 _TABLE = {
     GRADIENT: [(B, T) for B in (2, 4, 8) for T in (256, 512)],
@@ -73,7 +75,8 @@ class Settings:
         engines: tuple of str. "jax" and perhaps "transformers".
         parts: tuple of str. Some of `PARTS`, in order.
         sizes: tuple of str. Sizes of the parts `sizes` and `depth`.
-        rows_file: str. From `rows.write_rows`, for the part `packed`.
+        rows_file: str. From `rows.write_rows`, for the part `packed`, and for tokens of
+            the part `sizes` that are not random.
         rounds: int. Turns of every contestant, whose median is shown.
         tiny: bool. Whether tiny models show, also without a GPU, that everything runs.
     """
@@ -179,8 +182,9 @@ def _measure(
         runs |= {n: functools.partial(running[engine].run, n) for n in some}
     for names in group.turns:
         taking = {name: runs[name] for name in names if "failed" not in facts[name]}
+        title = f"{group.title}: {', '.join(taking)}"
         try:
-            seconds = in_turns(taking, rounds, f"{group.title}: {', '.join(taking)}")
+            seconds = in_turns(taking, rounds, title, _STEPS)
         except DataError as e:
             facts |= {name: {"failed": str(e)} for name in taking}
         for name in names:
@@ -222,6 +226,8 @@ def _size(settings: Settings, size: str) -> Group:
     config = settings.config(size)
     rows, length = settings.shape(_ROWS[size], _LENGTH)
     batch = random_batch(config, rows, length)
+    if settings.rows_file:
+        batch = with_text(batch, read_rows(settings.rows_file, PACKED, rows))
     # In this order, because the memory of a process is that of its largest so far.
     ours = {
         gpu_page.OURS: Case(config, batch),
@@ -260,7 +266,10 @@ def _packed(settings: Settings) -> Group:
     rows, _ = settings.shape(_ROWS["base"], _LENGTH)
     batches = {n: read_rows(settings.rows_file, n, rows) for n in (PACKED, PADDED)}
     length = batches[PACKED][features.TOKEN_IDS].shape[1]
-    cases = {_OURS: {name: Case(config, batch) for name, batch in batches.items()}}
+    ours = {name: Case(config, batch) for name, batch in batches.items()}
+    for name, batch in batches.items():
+        ours[name + gpu_page.EVERYWHERE] = Case(config, scored_everywhere(batch))
+    cases = {_OURS: ours}
     if _THEIRS in settings.engines:
         cases[_THEIRS] = {gpu_page.THEIRS_PADDED: Case(config, batches[PADDED])}
     names = [name for some in cases.values() for name in some]

@@ -74,6 +74,20 @@ def scored_everywhere(batch: Mapping[str, np.ndarray]) -> Batch:
     return {k: v for k, v in batch.items() if k != features.SAMPLE_DRAWS} | found
 
 
+def with_text(batch: Mapping[str, np.ndarray], real: Mapping[str, np.ndarray]) -> Batch:
+    """Returns a batch with the tokens of real rows of the same shape.
+
+    Frequent words meet in the gradient of the embeddings, unlike random ones. Raises
+    `UsageError` for rows of another length.
+    """
+    ids = real[features.TOKEN_IDS]
+    length = batch[features.TOKEN_IDS].shape[1]
+    rule = f"--batches_file: must have rows of {length} tokens"
+    require(ids.shape[1] == length, rule, ids.shape[1])
+    hidden = np.take_along_axis(ids, batch[features.MASK_POSITIONS], 1)
+    return {**batch, features.TOKEN_IDS: ids, features.MASK_IDS: hidden}
+
+
 def write_rows(
     path: str, inputs: str, tokenizer_file: str, rows: int, length: int
 ) -> dict[str, str]:

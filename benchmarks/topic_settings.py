@@ -47,7 +47,8 @@ class TopicSettings:
         depth: step with --compile_for: some of unrolled, loop, loop_remat, as for
             pretrain.
         parts: step with --backend=jax: some of sizes, table, packed, depth.
-        batches_file: step with --backend: real rows, from --write_batches.
+        batches_file: step with --backend: real rows, from --write_batches, for the part
+            packed; the part sizes takes their tokens.
         write_batches: step: only write rows of --input_file to this .npz file, as many
             and as long as the first of --shapes, packed and not.
         memory_gigabytes: costs, depth: models whose estimates together are above it are

@@ -47,11 +47,17 @@ MARKS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Runs folders in a process for each core, as make does; -n 1 or --pdb: in one."""
+    """Runs folders without their broad tests, and on all cores, as make does.
+
+    In one process: with -n 1, a debugger, -s, or on a GPU.
+    """
     option = config.option
-    folders = any(pathlib.Path(arg).is_dir() for arg in config.args)
-    unset = getattr(option, "numprocesses", 1) is None
-    if folders and unset and not hasattr(config, "workerinput"):
+    if not any(pathlib.Path(arg).is_dir() for arg in config.args):
+        return
+    option.markexpr = option.markexpr or "not broad"
+    alone = hasattr(config, "workerinput") or option.capture == "no" or option.trace
+    alone |= option.collectonly or os.environ["CUDA_VISIBLE_DEVICES"] != "-1"
+    if not alone and getattr(option, "numprocesses", 1) is None:
         option.numprocesses, option.maxprocesses = "logical", option.maxprocesses or 4
         option.dist, option.loadscopereorder = "loadfile", False
 

@@ -61,7 +61,6 @@ def test_the_checkpoint_is_the_original_s(full_recording):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")  # thirty steps have a graph
 def test_first_steps_equal_the_original(full_recording, tmp_path):
     """Four steps compare every formula but that of the decay."""
     report = fidelity.run(str(cut(full_recording, tmp_path / "recording", 4)))

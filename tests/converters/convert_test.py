@@ -74,7 +74,7 @@ def test_leftovers_are_an_error_unless_named(tmp_path):
     with pytest.raises(DataError, match="only the source has backbone/pooler/bias"):
         convert_checkpoint(*arguments, head="masked_lm")
     assert os.listdir(tmp_path) == []
-    report = convert(*arguments, head="masked_lm", ignore="pooler")
+    report = convert_checkpoint(*arguments, head="masked_lm", ignore="pooler")
     assert report.only_in_source
 
 

@@ -107,6 +107,7 @@ def test_exits_say_how_to_stop_at_a_layer():
     with pytest.raises(UsageError, match="use exit=layers:1, received layers=1"):
         build_model(checkpoint, layers=1)
     assert build_model(checkpoint, None, layers=1).config.num_hidden_layers == 1
+    assert build_model(checkpoint, layers=2).num_exits == 1
 
 
 def test_layers_are_stacked_on_top_of_themselves():

@@ -98,6 +98,8 @@ def test_round_trip(tmp_path, format, head, variant, labels, kind):
     with load.open_checkpoint(tmp_path / "m") as again:
         assert (again.head, again.unknown) == (head, [])
         assert again.config.layer_table() == model.config.layer_table()
+        assert again.config.num_parameters() == model.config.num_parameters()
+        assert (tuple(again.labels or ()) or None, again.problem_type) == (labels, kind)
         assert again.config.family == model.config.family
         assert format != "albert_tf" or again.config == model.config
         assert kept <= set(again.tensors) <= set(expected)

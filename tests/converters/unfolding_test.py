@@ -34,7 +34,8 @@ ROBERTA = {**SQUARE, "family": "roberta", "position_offset": 2, "sharing": "atte
 def test_unshared_layers_compute_the_same(format, head, changes, family, tmp_path):
     model = randomize(make_model(head, **changes))
     albert_tf.save_pretrained(model, tmp_path / "ours")
-    report = convert(tmp_path / "ours", tmp_path / "m", format)
+    command = convert if format == "huggingface" else convert_checkpoint
+    report = command(tmp_path / "ours", tmp_path / "m", format)
     again = albert_tf.from_pretrained(tmp_path / "m")
     assert type(again) is type(model) and again.untrained_weights == []
     config = again.config

@@ -227,9 +227,9 @@ def test_keras_must_call_what_is_overridden(caller, monkeypatch):
 def test_exclusions_are_arguments():
     variables = [keras.Variable(np.ones(3), name=n) for n in ("a_kernel", "b_kernel")]
     for names, decays in ((["^a_"], [False, True]), ("", [True, True])):
-        optimizer = Lamb(
-            exclude_from_weight_decay=names, exclude_from_layer_adaptation="^b_"
-        )
+        given = {"exclude_from_layer_adaptation": "^b_", "num_train_steps": 9}
+        given |= {"exclude_from_weight_decay": names, "learning_rate": 0.1}
+        optimizer = create_optimizer("lamb", **given)
         optimizer.build(variables)
         assert [optimizer.uses_weight_decay(v) for v in variables] == decays
         assert [optimizer.uses_layer_adaptation(v) for v in variables] == [True, False]

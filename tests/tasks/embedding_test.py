@@ -17,7 +17,9 @@ from albert_tf.tasks.embedding_files import (
     TupleTableSettings,
 )
 
-PAIRS = "text\tpositive\thard_negative_2\tnegative\nthe\tcat\tsat\tdog\na\tcat\t\tmat\n"
+PAIRS = (
+    "text\tpositive\tnegative_2\thard_negative_1\nthe\tcat\tsat\tdog\na\tcat\t\tmat\n"
+)
 
 
 def read(tmp_path, content, name="t.tsv", **settings):

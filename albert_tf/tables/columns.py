@@ -184,11 +184,10 @@ def warn_of_skipped(path: str, counts: Mapping[str, int], first: str = "") -> No
         logging.warning("%s: %s%s", path, list_counts(counts), first)
 
 
-def warn_of_unread(
-    columns: Columns, name: str, flag: str, read: Collection[str]
-) -> None:
+def warn_of_unread(columns: Columns, name: str, flag: str) -> None:
     """Logs that a column of texts with a usual name is not read, if there is one."""
-    if name in columns.names and name not in read:
+    names, read = columns.names, columns.index.values()
+    if name in names and names.index(name) not in read:
         text = "%s: its column %r is not read; --%s=%s reads it"
         logging.warning(text, columns.path, name, flag, name)
 

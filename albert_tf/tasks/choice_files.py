@@ -154,7 +154,7 @@ def _examples(
 
 
 def has_choices(names: Iterable[str]) -> bool:
-    """Returns whether a table without texts of its own has columns of choices."""
+    """Returns whether a table has columns of choices, by their usual names."""
     numbered = [name for name in names if _NUMBERED.fullmatch(name)]
     return "choices" in names or len(numbered) > 1
 
@@ -272,7 +272,7 @@ def _opened(source: ChoiceSource, path: str) -> Portions:
         first, ids, answered = 0, Ids(), labelled or None
         for table in reader.portions(size):
             if not first:
-                warn_of_unread(table, "question", "question_column", named)
+                warn_of_unread(table, "question", "question_column")
             cells = table.values.get(label) or []
             labels = [None if isinstance(x, BadRow) else label_key(x) for x in cells]
             given = [i for i, cell in enumerate(labels) if cell not in _NO_ANSWERS]

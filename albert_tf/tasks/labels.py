@@ -117,7 +117,8 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
         raise DataError(
             f"{table.where(row)}: the label is {labels[row]!r:.100}, {why}; give "
             "--problem_type=regression for scores or "
-            f"--problem_type={SINGLE_LABEL} for classes"
+            f"--problem_type={SINGLE_LABEL} for classes (--label_separator divides "
+            "several labels)"
         )
     reading = ("whole numbers", "classes", REGRESSION, "scores")
     if decimals:

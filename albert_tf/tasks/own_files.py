@@ -61,7 +61,10 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
         return TOKENS
     if settings.choice_columns:
         return CHOICES
-    if settings.text_column not in names or has_choices(names):
+    # Columns that are named for texts are not read as choices.
+    named = settings.text_column != "text" or settings.text_pair_column
+    choices = set() if named else names - {*settings.label_columns}
+    if settings.text_column not in names or has_choices(choices):
         context = settings.context_column
         if context in names or context.removeprefix("-").isdecimal():
             return CHOICES

@@ -197,8 +197,8 @@ def open_table(
             index = columns.index
             if not first and settings.header and label not in columns.names:
                 _warn_of_no_header(columns, text, label)
-            if not (first or pair):
-                warn_of_unread(columns, "text_pair", "text_pair_column", wanted)
+            if not (first or pair) and hasattr(settings, "text_pair_column"):
+                warn_of_unread(columns, "text_pair", "text_pair_column")
             if label and index[label] in [index[text], index.get(pair)]:
                 raise DataError(
                     f"{columns.path}: expected a label in addition to the text, "

@@ -116,6 +116,9 @@ class ByteBPETokenizer(Tokenizer):
         # Whether a mask replaces a word together with the space before it.
         self.mask_has_space = bool(mask.get("lstrip"))
 
+    # A RoBERTa may have an added `[SEP]`, which is not its separator.
+    _choose = staticmethod(min)
+
     def after_word(self, text: str) -> str:
         no_space = ("", " ", *(t["content"] for t in self.added_tokens))
         return text if not text or text.startswith(no_space[1:]) else f" {text}"

@@ -12,6 +12,7 @@ from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.tasks import opening, registry
 from albert_tf.tasks import task as task_module
 from albert_tf.tasks.multiple_choice import choice_task
+from albert_tf.tasks.own_files import OwnFileSettings, find_kind
 from albert_tf.tasks.tagging import tagging_task
 from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.tiny import GOLDEN
@@ -137,6 +138,13 @@ def test_what_is_read_in_another_form_names_the_way(tmp_path):
     named = settings(train_file=str(path), context_column="question")
     task, _ = opening.open_task(named)
     assert task.head == "multiple_choice"
+    table = tmp_path / "t.csv"
+    table.write_text("text,answer1,answer2\na,0,1\n")
+    for given, file in (
+        ({"text_column": "question"}, path),
+        ({"label_columns": ("answer1", "answer2")}, table),
+    ):
+        assert find_kind(OwnFileSettings(**given), str(file)) == "texts"
     path.write_text('{"text": "Ann was", "label": [[0, 3, "PER"]]}\n')
     with pytest.raises(DataError, match="spans of characters.* tokens and tags"):
         opening.open_task(settings(train_file=str(path)))

@@ -77,7 +77,16 @@ def test_the_first_token_of_a_role_has_it(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     found, text = load_tokenizer(tmp_path), f"a {new} b"
     assert found.sep_id == kinds.bpe().sep_id and size in found.special_ids
-    assert found.encode(text) == ids_of_library(content, [text])[0]
+    expected = ids_of_library(content, [text])[0]
+    assert found.encode(text) == expected
+    (tmp_path / "tokenizer.json").unlink()
+    own = {t["content"]: t["id"] for t in content["added_tokens"][:-1]}
+    vocabulary = json.dumps(content["model"]["vocab"] | own)
+    (tmp_path / "vocab.json").write_text(vocabulary)
+    merges = "\n".join(" ".join(pair) for pair in content["model"]["merges"])
+    (tmp_path / "merges.txt").write_text(merges)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({new: size}))
+    assert load_tokenizer(tmp_path).encode(text) == expected
 
 
 def test_files_next_to_a_vocabulary_name_them(tmp_path):

@@ -255,7 +255,8 @@ def _as_flag(line: str) -> str:
 
 def _as_given(line: str) -> str:
     """Begins with the alias that was given, if a message begins with its flag."""
-    given = {n: alias for alias, n in ALIASES.items() if flags.FLAGS[alias].present}
+    there = [alias for alias in ALIASES if alias in flags.FLAGS]  # not in a library
+    given = {ALIASES[alias]: alias for alias in there if flags.FLAGS[alias].present}
     return re.sub(r"^--(\w+)\b(?!=)", lambda m: f"--{given.get(m[1], m[1])}", line)
 
 

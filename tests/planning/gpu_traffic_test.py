@@ -10,8 +10,12 @@ pytest.importorskip("jax_cuda12_plugin", reason="needs albert_tf[plan-gpu], 220 
 
 def test_a_layer_of_base():
     report = compiled.run("albert_base_v2", ((16, 512),), "h100", ("unrolled",))
-    name = "albert_base_v2, 16 x 512, h100x1, unrolled: all but products and attention"
+    name = "albert_base_v2, 16 x 512, h100x1, unrolled"
     found = {row.name: row.value for row in report.rows}
-    assert found[f"{name}, kernels, a layer"] <= 36
-    # A fourth of the rows in docs/benchmarks/gpu.md, where it is 2.45.
-    assert found[f"{name}, GB, a layer"] <= 2.6 / 4
+    # Of 64 rows, 2.92 and 2.45 GB in docs/benchmarks/gpu.md.
+    for kind, kernels, most in (
+        ("products", 18, 0.77),
+        ("all but products and attention", 35, 0.63),
+    ):
+        assert found[f"{name}: {kind}, kernels, a layer"] <= kernels
+        assert found[f"{name}: {kind}, GB, a layer"] <= most

@@ -15,7 +15,7 @@ def test_a_layer_of_base():
     # Of 64 rows, 2.92 and 2.45 GB in docs/benchmarks/gpu.md.
     for kind, kernels, most in (
         ("products", 18, 0.77),
-        ("all but products and attention", 35, 0.63),
+        ("all but products and attention", 35, 0.65),
     ):
         assert found[f"{name}: {kind}, kernels, a layer"] <= kernels
         assert found[f"{name}: {kind}, GB, a layer"] <= most

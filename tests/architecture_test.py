@@ -189,7 +189,7 @@ def test_files_and_functions_stay_small():
 
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
-MOST_CODE = {"albert_tf": 36_716, "tests": 36_442}
+MOST_CODE = {"albert_tf": 36_715, "tests": 36_442}
 MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 278, 26, 458
 # Pairs of rooms of which one imports the other: a room is a folder of albert_tf, or a
 # file next to its `__init__.py`.

@@ -178,7 +178,7 @@ def _classify_api(
 ) -> Signature:
     def classify(inputs):
         """Classifies serialized `tf.Example`s, each of which needs a feature `text`."""
-        # Without a default: an Example with `sentence` is no empty text.
+        # Without a default: an Example with `sentence` is not an empty text.
         feature = tf.io.FixedLenFeature([], tf.string)
         text = tf.io.parse_example(inputs, {"text": feature})["text"]
         scores = answer(text_inputs(text))["probabilities"]

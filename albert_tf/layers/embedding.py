@@ -149,7 +149,7 @@ def with_checked_segments(x, count: int):
     for name in features.ROWS:
         values = given.get(name)
         if isinstance(values, np.ndarray) and values.dtype.kind in "if":
-            least = int(values.min(initial=0))
+            least = values.min(initial=0).item()
             require(least >= 0, f"{name} must not be negative", least, error=ValueError)
     if isinstance(x, dict) and features.SEGMENT_IDS in x:
         check_segments(x[features.SEGMENT_IDS], count)

@@ -32,7 +32,7 @@ _SPELLINGS = (
     (re.compile(r"([BI])[-–_:./|]?", re.IGNORECASE), r"\1"),
 )
 _TYPE = re.compile(r"([^\W\d][\w-]+)"), r"I-\1"
-# BILOU's names of what seqeval knows from IOBES.
+# Letters of BILOU, and the ones of IOBES that seqeval knows instead.
 _SEQEVAL = {"L": "E", "U": "S"}
 # S and U stand for entities of one word, E and L for the last word of an entity.
 _IOB = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}

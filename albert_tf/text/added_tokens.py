@@ -156,7 +156,7 @@ def read(folder: str) -> list[dict[str, Any]]:
         ]
     except (AttributeError, KeyError, TypeError, ValueError):
         entries = [{}]
-    # Of byte-level BPE, a token of this kind that is not in its list was added.
+    # A special token that the list of a byte-level BPE lacks was added by a user.
     own = _object(files.join(folder, "vocab.json"))
     return checked(entries, folder, ROLES.intersection(own) if own else ROLES)
 

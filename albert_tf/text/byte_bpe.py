@@ -105,9 +105,13 @@ class ByteBPETokenizer(Tokenizer):
         super().__init__(data)
         added = content["added_tokens"]
         ids = content["model"]["vocab"] | {t["content"]: t["id"] for t in added}
-        there = (filter(ids.__contains__, names) for names in self._special_names)
-        # Of two tokens for a role, the later one was added, and is none.
-        roles = {min(names, key=ids.get, default="") for names in there}
+        # If two tokens could have a role, the later one was added by a user, such as
+        # `[SEP]` to a RoBERTa.
+        self._special_names = tuple(
+            tuple(sorted(filter(ids.__contains__, names), key=ids.get)[:1]) or names
+            for names in self._special_names
+        )
+        roles = {name for names in self._special_names for name in names}
         self._library = library = _load(content, name, add_prefix_space, roles)
         tokens = [library.id_to_token(i) for i in range(library.get_vocab_size())]
         controls = [t["id"] for t in added if t["special"]]
@@ -115,9 +119,6 @@ class ByteBPETokenizer(Tokenizer):
         (mask,) = [t for t in added if t["id"] == self.mask_id] or [{}]
         # Whether a mask replaces a word together with the space before it.
         self.mask_has_space = bool(mask.get("lstrip"))
-
-    # A RoBERTa may have an added `[SEP]`, which is not its separator.
-    _choose = staticmethod(min)
 
     def after_word(self, text: str) -> str:
         no_space = ("", " ", *(t["content"] for t in self.added_tokens))

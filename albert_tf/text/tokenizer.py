@@ -83,11 +83,6 @@ class Tokenizer(abc.ABC):
         self._num_tokens = self._num_unknown = 0
         self._has_warned = False
 
-    @staticmethod
-    def _choose(ids: Iterable[int]) -> int:
-        """Returns one of the tokens that could have a role, in order of preference."""
-        return next(iter(ids))
-
     def _set_vocabulary(
         self,
         tokens: list[str],
@@ -112,7 +107,7 @@ class Tokenizer(abc.ABC):
         missing = ", ".join(" or ".join(names) for names, there in pairs if not there)
         rule = f"{name}: none of its {self.vocab_size} tokens is {missing}"
         require(not missing, rule, error=DataError)
-        ids = [self._choose(map(self._ids.get, present)) for present in found]
+        ids = [self._ids[present[0]] for present in found]
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
         self.added_tokens = [t for t in entries if t["id"] not in ids]
         special = [t["id"] for t in self.added_tokens if t["special"]]

@@ -12,7 +12,7 @@ def test_a_layer_of_base():
     report = compiled.run("albert_base_v2", ((16, 512),), "h100", ("unrolled",))
     name = "albert_base_v2, 16 x 512, h100x1, unrolled"
     found = {row.name: row.value for row in report.rows}
-    # Of 64 rows, 2.92 and 2.45 GB in docs/benchmarks/gpu.md.
+    # docs/benchmarks/gpu.md has 2.92 and 2.45 GB, for 64 rows.
     for kind, kernels, most in (
         ("products", 18, 0.77),
         ("all but products and attention", 35, 0.65),
